@@ -38,16 +38,20 @@ class Totals:
     """Time with data to send, over all connections."""
     stalled_s: float = 0.0
     """Time of it in which the send buffer was too small."""
+    sent_to: Mapping[str, int] = field(default_factory=dict)
+    """`sent_bytes` by the address that they were sent to."""
 
-    def plus(self, now: TcpCounters, before: TcpCounters) -> Totals:
-        """Return these totals with what a connection has carried between two readings."""
+    def plus(self, to: str, now: TcpCounters, before: TcpCounters) -> Totals:
+        """Return these totals with what a connection to that address has carried between two readings."""
         again = now.bytes_retransmitted - before.bytes_retransmitted
+        sent = now.bytes_sent - before.bytes_sent - again
         return Totals(
-            self.sent_bytes + now.bytes_sent - before.bytes_sent - again,
+            self.sent_bytes + sent,
             self.retransmitted_bytes + again,
             self.retransmissions + now.retransmissions - before.retransmissions,
             self.busy_s + (now.busy_us - before.busy_us) / 1e6,
             self.stalled_s + (now.stalled_us - before.stalled_us) / 1e6,
+            {**self.sent_to, to: self.sent_to.get(to, 0) + sent} if sent else self.sent_to,
         )
 
 
@@ -110,7 +114,8 @@ class JobConnections:
         for connection, now in counted.items():
             before = self._open.get(connection, _NOTHING)
             # A port that is used again begins anew.
-            self.totals = self.totals.plus(now, before if before.bytes_sent <= now.bytes_sent else _NOTHING)
+            former = before if before.bytes_sent <= now.bytes_sent else _NOTHING
+            self.totals = self.totals.plus(connection.remote, now, former)
         self.since_sent_s = min(_since_sent(counted.values()), default=0.0)
 
 

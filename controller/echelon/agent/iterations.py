@@ -1,9 +1,12 @@
-"""Detection of a job's iterations by silence and bytes: the rule of the switches, applied to what a host sends."""
+"""Detection of a job's iterations by silence and bytes, the rule of the switches, and what a host sends in each."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+
+from echelon.agent.connections import Totals
 
 SHARE = Fraction(95, 100)
 """Share of the last iteration's bytes before which no silence ends an iteration: it is a pause for computing."""
@@ -16,6 +19,18 @@ class SentIteration:
     start_s: float
     duration_s: float
     sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredIteration:
+    """An iteration that has ended, and what a host has sent in it."""
+
+    seen: SentIteration
+    sent_to: Mapping[str, int]
+    """Bytes by the address that they were sent to, each counted once."""
+    retransmitted_bytes: int
+    stalled_s: float
+    """The time in which the send buffer was too small, over all connections."""
 
 
 class IterationDetector:
@@ -61,3 +76,33 @@ class IterationDetector:
             self._began_s, self._began_at = self._sent_s, self._total
         self._total = total_bytes
         return ended
+
+
+class IterationMeter:
+    """A measurement of what a host sends in each iteration, by its totals."""
+
+    def __init__(self, idle_gap_s: float) -> None:
+        self.detector = IterationDetector(idle_gap_s)
+        self._began = self._last = Totals()
+
+    def observe(self, now_s: float, totals: Totals, since_sent_s: float = 0.0) -> MeasuredIteration | None:
+        """Take the totals at `now_s`; the last bytes were sent `since_sent_s` ago.
+
+        Return the iteration that has ended, if the next one has begun.
+        """
+        begun = self.detector.begun
+        ended = self.detector.observe(now_s, totals.sent_bytes, since_sent_s)
+        measured: MeasuredIteration | None = None
+        if self.detector.begun > begun:
+            # What was sent until the reading before belongs to the iteration that has ended.
+            was, now = self._began, self._last
+            if ended is not None:
+                measured = MeasuredIteration(
+                    ended,
+                    {to: size - was.sent_to.get(to, 0) for to, size in now.sent_to.items()},
+                    now.retransmitted_bytes - was.retransmitted_bytes,
+                    now.stalled_s - was.stalled_s,
+                )
+            self._began = now
+        self._last = totals
+        return measured

@@ -57,11 +57,12 @@ class _Collector:
                 "stalled_seconds": ("Time of it in which the send buffer was too small", totals.stalled_s),
                 "marked_connections": ("Connections that opened with the mark", seen.marked),
             }
-        if agent.detector is not None:
-            counters["iterations"] = ("Iterations that have begun", agent.detector.begun)
+        if agent.meter is not None:
+            counters["iterations"] = ("Iterations that have begun", agent.meter.detector.begun)
         if agent.last_iteration is not None:
-            gauges["iteration_seconds"] = ("Duration of the last whole iteration", agent.last_iteration.duration_s)
-            gauges["iteration_bytes"] = ("Bytes sent in the last whole iteration", agent.last_iteration.sent_bytes)
+            last = agent.last_iteration.seen
+            gauges["iteration_seconds"] = ("Duration of the last whole iteration", last.duration_s)
+            gauges["iteration_bytes"] = ("Bytes sent in the last whole iteration", last.sent_bytes)
         for name, (words, value) in counters.items():
             yield CounterMetricFamily(f"{PREFIX}_{name}", words, value)
         for name, (words, value) in gauges.items():

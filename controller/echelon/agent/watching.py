@@ -17,7 +17,7 @@ from pathlib import Path
 from echelon.agent import capabilities, cgroups, processes
 from echelon.agent.connection import AgentError
 from echelon.agent.connections import JobConnections, Owner
-from echelon.agent.iterations import IterationDetector, SentIteration
+from echelon.agent.iterations import IterationMeter, MeasuredIteration
 from echelon.agent.program import KernelProgram
 from echelon.agent.reporting import Reporter
 from echelon.agent.sockets import SocketList, TcpSocket
@@ -54,8 +54,8 @@ class Agent:
     say: Callable[[str], None]
     connections: JobConnections | None = None
     """None: it does not watch yet."""
-    detector: IterationDetector | None = None
-    last_iteration: SentIteration | None = None
+    meter: IterationMeter | None = None
+    last_iteration: MeasuredIteration | None = None
     read_s: float = 0.0
     """Processor time of the last reading of the list of sockets."""
     problem: str | None = None
@@ -118,7 +118,7 @@ class Agent:
         seen = self.connections = JobConnections(listing, owner, program, self.reporter.is_peer)
         period_s = POLL_S if program is None else READ_S
         if self.watched.idle_gap_s is not None:
-            self.detector = IterationDetector(self.watched.idle_gap_s)
+            self.meter = IterationMeter(self.watched.idle_gap_s)
             period_s = min(period_s, self.watched.idle_gap_s / READINGS_PER_GAP)
         # What the agent needed its capabilities for is done, but for looking into processes where it has no group.
         capabilities.keep_only(*([] if program is not None else [capabilities.CAP_SYS_PTRACE]))
@@ -163,9 +163,11 @@ class Agent:
             return
         self.problem = None
         self.read_s = time.thread_time() - began_s
-        if self.detector is not None:
-            ended = self.detector.observe(time.monotonic(), seen.totals.sent_bytes, seen.since_sent_s)
-            self.last_iteration = ended or self.last_iteration
+        if self.meter is not None:
+            ended = self.meter.observe(time.monotonic(), seen.totals, seen.since_sent_s)
+            if ended is not None:
+                self.last_iteration = ended
+                self.reporter.measured(ended)
 
 
 _NEEDED = (

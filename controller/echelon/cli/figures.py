@@ -10,6 +10,7 @@ NONE = "-"
 _BARS = "▁▂▃▄▅▆▇█"
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 _RATE_UNITS = ((10**9, "Gbit/s"), (10**6, "Mbit/s"), (10**3, "kbit/s"), (1, "bit/s"))
+_SIZE_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
 _AGE_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
@@ -36,6 +37,12 @@ def _time(seconds: float | None, form: str) -> str:
 def rate(bits_per_second: int) -> str:
     factor, unit = next(((f, u) for f, u in _RATE_UNITS if bits_per_second >= f), _RATE_UNITS[-1])
     return f"{bits_per_second / factor:g} {unit}"
+
+
+def size(size_bytes: int) -> str:
+    """Return a size to four significant digits: ``40.02 MB``."""
+    factor, unit = next(((f, u) for f, u in _SIZE_UNITS if size_bytes >= f), _SIZE_UNITS[-1])
+    return f"{size_bytes / factor:.4g} {unit}"
 
 
 def age(seconds: float) -> str:

@@ -29,6 +29,8 @@ REFUSALS = frozenset({409, 413, 422})
 _POLL_S = 30.0
 """Period after which a long poll is repeated."""
 _SPARKS = 32
+_SIZE_TOLERANCE = 0.02
+"""As `echelon.telemetry.sizes`, which takes long to import."""
 _FLOWS_SHOWN = 20
 
 
@@ -199,6 +201,9 @@ def show(
     if job.echelonflows:
         typer.echo()
         _show_echelonflows(job.echelonflows)
+    if job.measurements:
+        typer.echo()
+        _show_measurements(job)
     if flows:
         typer.echo()
         _show_flows(job)
@@ -368,6 +373,37 @@ def _facts(job: JobResource) -> list[tuple[str, str]]:
         ("alone", figures.duration(job.alone_iteration_s)),
         ("iterations", iterations or "none seen"),
     ]
+
+
+def _show_measurements(job: JobResource) -> None:
+    """Show what the agents on the job's hosts measured, and the file's sizes where they measured others."""
+    columns = [
+        tables.Column("host"),
+        tables.Column("iteration", right=True),
+        tables.Column("sent", right=True),
+        tables.Column("sent again", right=True),
+        tables.Column("stalled", right=True),
+        tables.Column("latest", wraps=True),
+    ]
+    rows = [
+        (
+            one.host,
+            figures.duration(one.iteration_times_s[-1]) if one.iteration_times_s else figures.duration(None),
+            figures.size(sum(one.sent_bytes.values())),
+            figures.size(one.retransmitted_bytes),
+            figures.duration(one.stalled_s),
+            figures.sparkline(one.iteration_times_s, _SPARKS),
+        )
+        for one in job.measurements
+    ]
+    tables.show(columns, rows, "")
+    for size in job.sizes:
+        if abs(size.measured_bytes - size.profiled_bytes) > _SIZE_TOLERANCE * size.profiled_bytes:
+            plans = "its file says" if size.used_bytes == size.profiled_bytes else "plans go by what it sends, not by"
+            typer.echo(
+                f"{size.src} sends {figures.size(size.measured_bytes)} to {size.dst} in an iteration; "
+                f"{plans} {figures.size(size.profiled_bytes)}"
+            )
 
 
 def _show_echelonflows(reports: tuple[EchelonFlowReport, ...]) -> None:

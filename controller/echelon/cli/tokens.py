@@ -15,8 +15,16 @@ from echelon.cli.usage import fail
 def token(
     name: Annotated[str, typer.Argument(help="The token's name in the access log.", metavar="NAME")],
     role: Annotated[
-        str, typer.Option(help="operator may change things; read-only may only read.", metavar="operator|read-only")
+        str,
+        typer.Option(
+            help="operator may change things; read-only may only read; agent may only report.",
+            metavar="operator|read-only|agent",
+        ),
     ],
+    job: Annotated[
+        list[str] | None,
+        typer.Option(help="A job of which an agent's token may report; may be repeated. Default: all.", metavar="JOB"),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -30,13 +38,13 @@ def token(
     The token is for its owner, in a file that ECHELON_TOKEN_FILE names; it is shown once and stored nowhere. The entry
     is for the tokens file of the service, below 'tokens:'; it does not reveal the token.
 
-    Example: echelon token alice --role operator
+    Example: echelon token h1-agent --role agent --job bert
     """
     from echelon.documents import DocumentError
     from echelon.service.api.tokens import Role, new_token
 
     try:
-        made = new_token(name, cast(Role, role))
+        made = new_token(name, cast(Role, role), job or ())
     except DocumentError as error:
         fail(str(error))
     if out is not None:

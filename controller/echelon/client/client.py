@@ -24,6 +24,7 @@ from echelon.service.resources import (
     ConnectionsResource,
     DryRunResource,
     EventResource,
+    HostMeasurement,
     IntentResource,
     JobResource,
     JobSummary,
@@ -35,6 +36,7 @@ from echelon.service.resources import (
     SwitchQueues,
     SwitchResource,
 )
+from echelon.telemetry.sizes import HostIteration
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 URL_VARIABLE = "ECHELON_URL"
@@ -46,6 +48,11 @@ FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 MAX_HOPS = 4
 """Maximum number of redirections from controller to controller in search of the leader."""
+LONGEST_ANSWERS = 4
+"""The longest time for an answer to arrive whole, in timeouts of its beginning."""
+MAX_ANSWER_BYTES = 1 << 28
+_MAX_REASON = 1000
+"""The most characters of an error that are passed on. The service's own are shorter."""
 TRY_LATER = frozenset({429, 503})
 
 _PAGE = 1000
@@ -173,6 +180,19 @@ class Client:
         """
         seen = [{"local": f"{own}:{port}", "remote": f"{other}:{its}"} for own, port, other, its in connections]
         return self._send(ConnectionsResource, "PUT", _path("jobs", job, "connections", host), {"connections": seen})
+
+    def report_iterations(self, job: str, host: str, iterations: Iterable[HostIteration]) -> HostMeasurement:
+        """Replace what a host measured of a job's latest iterations, oldest first."""
+        measured = [
+            {
+                "duration": f"{float(one.duration_s):.9f} s",
+                "sent": {other: f"{size} B" for other, size in one.sent_bytes.items() if size},
+                **({"retransmitted": f"{one.retransmitted_bytes} B"} if one.retransmitted_bytes else {}),
+                "stalled": f"{float(one.stalled_s):.9f} s",
+            }
+            for one in iterations
+        ]
+        return self._send(HostMeasurement, "PUT", _path("jobs", job, "iterations", host), {"iterations": measured})
 
     # --- plan, policy ----------------------------------------------------------------------------------------------
 
@@ -339,9 +359,10 @@ class Client:
             self._current = endpoint
             if endpoint.socket is not None and not Path(endpoint.socket).is_socket():
                 raise httpx.ConnectError("there is no such socket")
-            response = self._client(endpoint).request(
+            with self._client(endpoint).stream(
                 method, path, params=query, json=body, timeout=self._timeout(more_s)
-            )
+            ) as answer:
+                response = self._read(answer, time.monotonic() + more_s + LONGEST_ANSWERS * self._timeout_s)
             leader = _leader(response)
             if leader is None or leader == endpoint:
                 break
@@ -349,6 +370,18 @@ class Client:
                 break  # others could read the token on the way
             endpoint = leader
         return response
+
+    def _read(self, answer: httpx.Response, give_up_at: float) -> httpx.Response:
+        """Return the answer with its content. Whoever answers may be no controller, and send on and on."""
+        content = bytearray()
+        for chunk in answer.iter_bytes():
+            content += chunk
+            if len(content) > MAX_ANSWER_BYTES:
+                raise httpx.RemoteProtocolError(f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB")
+            if time.monotonic() > give_up_at:
+                raise httpx.ReadTimeout("the answer has no end")
+        headers = {name: text for name, text in answer.headers.items() if name in ("location", "retry-after", "link")}
+        return httpx.Response(answer.status_code, headers=headers, content=bytes(content), request=answer.request)
 
     def _client(self, endpoint: ServiceEndpoint) -> httpx.Client:
         if endpoint not in self._clients:
@@ -426,9 +459,10 @@ def _refusal(response: httpx.Response) -> ClientError:
     status = response.status_code
     try:
         error = response.json()["error"]
-        reason, path = one_line(str(error["reason"])), one_line(str(error["path"]))
-        return ClientError(status, reason, path, code=cast(Code, one_line(str(error.get("code", "failed")))))
-    except (ValueError, KeyError, TypeError):
+        found = (error["reason"], error["path"], error.get("code", "failed"))
+        reason, path, code = (one_line(str(one)[:_MAX_REASON]) for one in found)
+        return ClientError(status, reason, path, code=cast(Code, code))
+    except (ValueError, KeyError, TypeError, RecursionError):
         said = one_line(response.text[:2000])[:200] or response.reason_phrase
         return ClientError(status, f"{response.url.scheme}://{response.url.netloc.decode()} answers {status}: {said}")
 

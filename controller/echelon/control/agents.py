@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from echelon.control.errors import ConflictError, RefusedError, UnknownError
+from echelon.control.errors import ConflictError, RefusedError
 from echelon.control.events import ReportConnections
 from echelon.control.jobs import RegisteredJob, reverse
-from echelon.documents import suggestion
+from echelon.control.measuring import check_host
 from echelon.fabric.model import Fabric
 from echelon.jobs.spec import JobSpec
 from echelon.lowering.identity import FiveTuple
@@ -28,17 +28,7 @@ def checked(
 
     Raise `ServiceError`.
     """
-    if job.spec.recognition.by != "agent":
-        raise RefusedError(
-            f"job '{job.name}' is recognised by {job.spec.recognition.by}, not by what agents report (write "
-            "'recognition: {by: agent, idle_gap: ...}' in its file)",
-            code="not-allowed",
-        )
-    if report.host not in job.spec.hosts:
-        raise UnknownError(
-            f"'{report.host}' is not a host of job '{job.name}' ({suggestion(report.host, job.spec.hosts)})",
-            code="unknown-host",
-        )
+    check_host(job, report.host)
     if len(report.connections) > MOST_CONNECTIONS:
         raise RefusedError(
             f"these are {len(report.connections)} connections, and a host may report {MOST_CONNECTIONS} of a job "

@@ -16,6 +16,7 @@ from echelon.documents import DocumentError
 from echelon.jobs.spec import JobSpec
 from echelon.lowering.identity import FiveTuple
 from echelon.lowering.intent import TableEntry
+from echelon.telemetry.sizes import HostIteration
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,16 @@ class ReportConnections:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportIterations:
+    """The agent of a host reports the latest iterations of a job as the host measured them, oldest first."""
+
+    request: int
+    job: str
+    host: str
+    iterations: tuple[HostIteration, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ChoosePolicy:
     """A client chooses a policy, which is known to exist."""
 
@@ -131,7 +142,7 @@ class DryRun:
     change: ChangeRequest
 
 
-Request: TypeAlias = ChangeRequest | DryRun | AwaitJob
+Request: TypeAlias = ChangeRequest | DryRun | AwaitJob | ReportIterations
 
 
 # -- what came of effects ----------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TypeAlias
 
 
@@ -53,6 +54,15 @@ class DistancesCorrected:
     """Arrangement functions of a job were replaced by what switches observed."""
 
     job: str
+
+
+@dataclass(frozen=True, slots=True)
+class SizesCorrected:
+    """Sizes of a job's flows were replaced by what its hosts measured."""
+
+    job: str
+    factors: Mapping[tuple[str, str], Fraction]
+    """By source and destination; a direction that is not named has the sizes of the job's file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +194,7 @@ Fact: TypeAlias = (
     | DistancesReported
     | ConnectionsReported
     | DistancesCorrected
+    | SizesCorrected
     | PolicyChosen
     | LinkChanged
     | PlanAdopted

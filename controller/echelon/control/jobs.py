@@ -17,6 +17,7 @@ from echelon.jobs.graph import Job
 from echelon.jobs.spec import JobSpec
 from echelon.kept import altered
 from echelon.lowering.identity import FiveTuple, Identity, identities_of
+from echelon.telemetry.sizes import Direction, with_sizes
 
 LAST_NUMBER = 0xFFFF
 """The highest job number: the shim header has 16 bits for it, and 0 means no job."""
@@ -82,6 +83,9 @@ class RegisteredJob:
     observed_s: Mapping[str, tuple[Fraction, ...]] = field(default_factory=dict)
     """Arrangement functions that switches observed, which replace the reported ones. They are not stored: switches will
     observe them again."""
+    size_factors: Mapping[Direction, Fraction] = field(default_factory=dict)
+    """Factors of the sizes of flows by direction, where hosts measured others. They are not stored: agents will report
+    them again."""
     built: BuiltJob | None = None
     owner: str | None = None
     """The client that registered the job first; None: not known."""
@@ -90,10 +94,15 @@ class RegisteredJob:
 
     @cached_property
     def reported(self) -> Job:
-        """The graph that the spec implies, with the reported arrangement functions.
+        """The graph that the spec implies, with the reported arrangement functions and the measured sizes.
 
         Raises `DocumentError` where a report does not fit. Building a job of many flows takes time.
         """
+        return with_sizes(self.profiled, self.size_factors)
+
+    @cached_property
+    def profiled(self) -> Job:
+        """The graph that the spec implies, with the reported arrangement functions. Raises as `reported` does."""
         graph = build_job(self.spec) if self.built is None else self.built.graph
         return with_offsets(graph, self.offsets_s)
 
@@ -138,6 +147,13 @@ class RegisteredJob:
         """Return the job with other connections of a host. It has the same graph; nothing is built anew."""
         connections = {**self.connections, host: seen}
         return altered(self, connections={name: those for name, those in connections.items() if those})
+
+    def with_size_factors(self, factors: Mapping[Direction, Fraction]) -> RegisteredJob:
+        """Return the job with other sizes of its flows."""
+        twin = altered(self, size_factors=factors)
+        for graph in ("reported", "job"):
+            vars(twin).pop(graph, None)
+        return twin
 
     def build(self) -> None:
         """Build `job` now. Raises as `reported` does."""

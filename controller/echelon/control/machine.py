@@ -13,26 +13,31 @@ are its parts: `requests` (what clients ask), `dryruns` (what they only ask abou
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from echelon.control import effects, events, facts
+from echelon.control import effects, events, facts, measuring
 from echelon.control.contest import Contest
 from echelon.control.dryruns import DryRuns
 from echelon.control.effects import Effect
-from echelon.control.errors import UnavailableError, UnknownError
+from echelon.control.errors import ServiceError, UnavailableError, UnknownError
 from echelon.control.events import ChangeRequest, Event, Instant, Request
 from echelon.control.following import Following
+from echelon.control.jobs import RegisteredJob
 from echelon.control.jobstore import ChosenPolicy, JobStore
+from echelon.control.measuring import Measurements
 from echelon.control.pipeline import CARRIED, RETRY_S, PlanPipeline
 from echelon.control.planning import Planned, Planner, PlanRequest
 from echelon.control.progress import Progress
 from echelon.control.reactions import Reactions
 from echelon.control.records import Snapshot
 from echelon.control.requests import Requests
+from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
 from echelon.southbound.lifecycle import State
 from echelon.telemetry.flow_log import FlowLog
+from echelon.telemetry.sizes import Measured, size_factors
 from echelon.telemetry.tracker import JobView
 
 OVER = "this controller no longer leads (ask again: another one does)"
@@ -51,6 +56,8 @@ class Settings:
     """Changes within this time become one plan."""
     correct_distances: bool = False
     """Whether observed distances replace profiled ones."""
+    correct_sizes: bool = False
+    """Whether sizes that hosts measured replace those of job files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +91,7 @@ class Machine:
         self.in_force: InForce | None = None
         self._settings = settings
         self._following = Following()
+        self._measurements = Measurements()
         self._pipeline = PlanPipeline(planner)
         self._reactions = Reactions()
         self._requests = Requests(self.jobs, self.progress, settings.fabric, settings.flows_per_job)
@@ -130,6 +138,10 @@ class Machine:
         """Return what was seen of a job; None: the job is in no plan."""
         return self._following.view(job)
 
+    def measured(self, job: RegisteredJob) -> Measured:
+        """Return what the hosts of a job measured of its latest iterations."""
+        return self._measurements.of(job)
+
     @property
     def flow_log(self) -> FlowLog:
         """The flows that switches saw last."""
@@ -173,6 +185,8 @@ class Machine:
                 self._waiters[request] = job
             case events.DryRun():
                 return self._dry_runs.ask(event, now)
+            case events.ReportIterations():
+                return self._measured(event)
             case events.StopWaiting(request):
                 self._waiters.pop(request, None)
                 self._dry_runs.forget(request)
@@ -310,6 +324,25 @@ class Machine:
             if job is not None and observed_s is not None and observed_s != job.observed_s:
                 self.jobs.correct(replace(job, observed_s=observed_s))
                 out.append(facts.DistancesCorrected(name))
+        return out
+
+    # -- hosts ---------------------------------------------------------------------------------------------------------
+
+    def _measured(self, report: events.ReportIterations) -> list[Effect]:
+        """Take what a host measured, and replace the sizes of a job's flows by it."""
+        try:
+            job = self.jobs.known(report.job)
+            measuring.check(report, job, self._settings.fabric)
+        except ServiceError as error:
+            return [effects.Refuse(report.request, error)]
+        self._measurements.take(report, job, self.jobs.jobs.keys())
+        out: list[Effect] = [effects.Answer(report.request, job)]
+        # A job that the fabric's file no longer fits has no graph.
+        with suppress(DocumentError):
+            factors = size_factors(job.profiled, self.measured(job), job.size_factors)
+            if self._settings.correct_sizes and factors != job.size_factors:
+                self.jobs.correct(job.with_size_factors(factors))
+                out.append(facts.SizesCorrected(job.name, factors))
         return out
 
     # -- what follows --------------------------------------------------------------------------------------------------

@@ -129,6 +129,7 @@ class ServiceConfig:
     api_limits: ApiLimits
     coalesce_s: float
     correct_distances: bool
+    correct_sizes: bool
     log: LogConfig
 
 
@@ -160,6 +161,7 @@ def load_service_config(path: str | Path, targets: Mapping[str, Target[Any]] = T
         api_limits=_api_limits(spec.limits),
         coalesce_s=float(spec.coalesce),
         correct_distances=spec.telemetry.correct_distances,
+        correct_sizes=spec.telemetry.correct_sizes,
         log=LogConfig(spec.log.format, spec.log.level),
     )
 

@@ -207,6 +207,8 @@ class LimitsSpec(Section):
 class TelemetrySpec(Section):
     correct_distances: Truth = False
     """Feed observed distances back to the policy."""
+    correct_sizes: Truth = False
+    """Replace sizes of job files by what agents measured."""
 
 
 class LogSpec(Section):

@@ -30,7 +30,9 @@ from echelon.service.resources import (
     EventResource,
     FlowPlanResource,
     FlowTable,
+    HostMeasurement,
     IntentResource,
+    IterationReport,
     JobResource,
     JobSummary,
     LinkResource,
@@ -46,6 +48,7 @@ from echelon.service.resources import (
 )
 from echelon.service.trail import ORIGIN
 from echelon.southbound.errors import SouthboundError
+from echelon.telemetry.sizes import HostIteration
 
 if TYPE_CHECKING:
     from echelon.service.config import ServiceConfig
@@ -225,6 +228,15 @@ class ControllerService:
         return await self._leader.ask(
             lambda request: events.ReportConnections(request, name, host, seen),
             lambda answer: views.connections(answer.value, self.config.fabric, host),
+        )
+
+    async def report_iterations(self, name: str, host: str, report: IterationReport) -> HostMeasurement:
+        measured = tuple(
+            HostIteration(one.duration, one.sent, one.retransmitted or 0, one.stalled) for one in report.iterations
+        )
+        return await self._leader.ask(
+            lambda request: events.ReportIterations(request, name, host, measured),
+            lambda _: views.measurement(host, measured),
         )
 
     async def installed(self, name: str, timeout_s: float) -> JobResource:

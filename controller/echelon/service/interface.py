@@ -15,7 +15,9 @@ from echelon.service.resources import (
     EventResource,
     FlowPlanResource,
     FlowTable,
+    HostMeasurement,
     IntentResource,
+    IterationReport,
     JobResource,
     JobSummary,
     LinkResource,
@@ -129,6 +131,9 @@ class Service(Protocol):
 
     async def report_connections(self, name: str, host: str, report: ConnectionReport) -> ConnectionsResource:
         """Replace the connections of a job that a host reported before."""
+
+    async def report_iterations(self, name: str, host: str, report: IterationReport) -> HostMeasurement:
+        """Replace what a host measured of a job's latest iterations. This is not stored."""
 
     async def installed(self, name: str, timeout_s: float) -> JobResource:
         """Return the job as soon as it is installed or unplanned, at the latest after `timeout_s`."""

@@ -133,6 +133,7 @@ class Leader:
             flows_per_job=config.limits.flows_per_job,
             coalesce_s=config.coalesce_s,
             correct_distances=config.correct_distances,
+            correct_sizes=config.correct_sizes,
         )
         planner = Planner(capabilities, clock=time.perf_counter)
         try:

@@ -26,7 +26,7 @@ _REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 
 _JOB = "training_job"
 """The label that names a job. `job` itself is Prometheus' word for a group of scraped processes."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-_ROLES = frozenset({"read-only", "operator"})
+_ROLES = frozenset({"read-only", "agent", "operator"})
 
 
 class Metrics:
@@ -95,6 +95,7 @@ class Metrics:
         self._of_jobs = (self._iteration, self._tardiness, self._iterations, self._job_seen)
         self._without_series = gauge("jobs_without_series", "Jobs beyond the number that has series of its own")
         self._corrections = counter("distance_corrections", "Arrangement functions replaced by observed distances")
+        self._sizes = counter("size_corrections", "Changes of the sizes of a job's flows by what its hosts measured")
         self._reported = counter("connections_reported", "Connections that agents reported", "change")
         for change in ("opened", "closed"):
             self._reported.labels(change)
@@ -209,6 +210,10 @@ class Metrics:
     def distances_corrected(self) -> None:
         """Note that an arrangement function was replaced by what switches observed."""
         self._corrections.inc()
+
+    def sizes_corrected(self) -> None:
+        """Note that sizes of a job's flows were replaced by what its hosts measured."""
+        self._sizes.inc()
 
     def connections_reported(self, opened: int, closed: int) -> None:
         """Note that an agent reported connections of a job that have opened and closed."""

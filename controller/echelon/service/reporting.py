@@ -29,6 +29,10 @@ def report(fact: Fact, metrics: Metrics) -> None:
         case facts.DistancesCorrected(job):
             metrics.distances_corrected()
             log.info("distances corrected by observations", job=job)
+        case facts.SizesCorrected(job, factors):
+            metrics.sizes_corrected()
+            shown = ", ".join(f"{src} to {dst} x {float(one):.3f}" for (src, dst), one in sorted(factors.items()))
+            log.info("sizes corrected by measurements", job=job, factors=shown or "none: the file is right")
         case facts.PolicyChosen(policy):
             log.info("policy changed", policy=policy)
         case facts.LinkChanged(link, drained):

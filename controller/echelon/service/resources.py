@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from echelon.control.progress import JobState
-from echelon.documents import Durations, Section, StepName
+from echelon.documents import Duration, Durations, Name, PositiveDuration, Section, Size, StepName
 from echelon.quantities import QuantityError, shown
 
 
@@ -72,6 +73,33 @@ class FlowNumbers(Resource):
     number: int
 
 
+class HostMeasurement(Resource):
+    """The latest iterations of a job as one of its hosts measured them. Its agent reports them."""
+
+    host: str
+    iteration_times_s: tuple[float, ...]
+    """Durations, oldest first."""
+    sent_bytes: dict[str, int]
+    """What the host sent in the latest of them, by destination; each byte counts once."""
+    retransmitted_bytes: int
+    """What it sent again in the latest of them."""
+    stalled_s: float
+    """The time in the latest of them in which the host had data to send and its send buffers were too small."""
+
+
+class SizeReport(Resource):
+    """The bytes of an iteration from one host to another."""
+
+    src: str
+    dst: str
+    profiled_bytes: int
+    """What the job's file says."""
+    measured_bytes: int
+    """What the host sent in the latest iteration."""
+    used_bytes: int
+    """What plans go by: the file's, or the measured ones where these replace it (`telemetry.correct_sizes`)."""
+
+
 class JobResource(Resource):
     name: str
     number: int
@@ -90,6 +118,10 @@ class JobResource(Resource):
     iteration_times_s: tuple[float, ...] = ()
     """Durations of the latest iterations as switches saw them, oldest first."""
     echelonflows: tuple[EchelonFlowReport, ...] = ()
+    measurements: tuple[HostMeasurement, ...] = ()
+    """What hosts measured, where agents run."""
+    sizes: tuple[SizeReport, ...] = ()
+    """The sizes that hosts measured, beside those of the file."""
     flows: tuple[FlowNumbers, ...] = ()
     """The job's flows and their numbers. Only present where a single job is requested."""
     timings: Timings | None = None
@@ -166,6 +198,28 @@ class ConnectionsResource(Resource):
     """The address of each host of the job. Only connections between them are reported."""
     connections: dict[str, tuple[ReportedConnection, ...]]
     """The last report of each host's agent."""
+
+
+class ReportedIteration(Section):
+    """An iteration of a job, as one of its hosts measured it."""
+
+    duration: Annotated[PositiveDuration, Field(description="how long it took, as '205 ms'")]
+    sent: Annotated[
+        dict[Name, Size],
+        Field(default_factory=dict, description="what the host sent to each other host, each byte once: {h2: '40 MB'}"),
+    ]
+    retransmitted: Annotated[Size | None, Field(description="what it sent again")] = None
+    stalled: Annotated[
+        Duration, Field(description="the time in which send buffers were too small, over all connections")
+    ] = Fraction(0)
+
+
+class IterationReport(Section):
+    """The latest iterations of a job that a host measured, oldest first. They replace those that it reported before."""
+
+    iterations: Annotated[
+        tuple[ReportedIteration, ...], Field(description="the iterations, as [{duration: ..., sent: {h2: ...}}]")
+    ]
 
 
 class DistanceReport(Section):

@@ -29,6 +29,7 @@ from echelon.service.resources import (
     FlowNumbers,
     FlowPlanResource,
     FlowTable,
+    HostMeasurement,
     IntentResource,
     JobForecast,
     JobResource,
@@ -40,6 +41,7 @@ from echelon.service.resources import (
     QueueUse,
     RankingResource,
     ReportedConnection,
+    SizeReport,
     SwitchChange,
     SwitchDifference,
     SwitchResource,
@@ -52,6 +54,7 @@ from echelon.southbound.outcome import Comparison
 from echelon.southbound.queues import QueueCount
 from echelon.southbound.texts import EntryText
 from echelon.telemetry.flow_log import SeenFlow
+from echelon.telemetry.sizes import HostIteration, Measured, profiled_bytes
 from echelon.telemetry.tracker import JobView
 from echelon.web.waits import FlowSpan, Link, links_of, waits
 
@@ -267,6 +270,33 @@ def echelonflows(job: RegisteredJob, seen: JobView | None) -> tuple[EchelonFlowR
     return tuple(reports)
 
 
+def measurement(host: str, iterations: Sequence[HostIteration]) -> HostMeasurement:
+    latest = iterations[-1] if iterations else HostIteration(Fraction(0), {})
+    return HostMeasurement(
+        host=host,
+        iteration_times_s=tuple(float(one.duration_s) for one in iterations),
+        sent_bytes=dict(latest.sent_bytes),
+        retransmitted_bytes=latest.retransmitted_bytes,
+        stalled_s=float(latest.stalled_s),
+    )
+
+
+def sizes(job: RegisteredJob, measured: Measured) -> Iterator[SizeReport]:
+    """Yield the sizes of an iteration in each direction in which a host measured them."""
+    if not measured:
+        return
+    profiled, used = profiled_bytes(job.profiled), profiled_bytes(job.reported)
+    for host, iterations in sorted(measured.items()):
+        for other, sent_bytes in sorted(iterations[-1].sent_bytes.items()) if iterations else ():
+            yield SizeReport(
+                src=host,
+                dst=other,
+                profiled_bytes=profiled.get((host, other), 0),
+                measured_bytes=sent_bytes,
+                used_bytes=used.get((host, other), 0),
+            )
+
+
 def flow_numbers(job: RegisteredJob) -> tuple[FlowNumbers, ...]:
     return tuple(
         FlowNumbers(name=flow.name, src=flow.src, dst=flow.dst, size_bytes=flow.size_bytes, number=number)
@@ -307,6 +337,8 @@ def job(job: RegisteredJob, machine: Machine, *, with_flows: bool = False) -> Jo
         alone_iteration_s=machine.alone_iteration_s(job.name),
         iteration_times_s=() if seen is None else tuple(float(one) for one in seen.iteration_times_s),
         echelonflows=echelonflows(job, seen),
+        measurements=tuple(measurement(host, measured) for host, measured in sorted(machine.measured(job).items())),
+        sizes=tuple(sizes(job, machine.measured(job))),
         flows=flow_numbers(job) if with_flows else (),
         timings=None if times is None else Timings.model_validate(times, from_attributes=True),
     )

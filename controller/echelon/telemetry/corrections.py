@@ -19,7 +19,7 @@ in force by more than `TOLERANCE`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -93,10 +93,7 @@ class Evidence:
     @property
     def agreed(self) -> Fraction | None:
         """Return the factor on which the latest AGREEING iterations agree."""
-        if len(self.factors) < AGREEING:
-            return None
-        middle = _middle(self.factors)
-        return middle if all(abs(one - middle) <= TOLERANCE * middle for one in self.factors) else None
+        return agreed(self.factors, TOLERANCE) if len(self.factors) == AGREEING else None
 
     def _factor(self, starts: Sequence[FlowStart]) -> Fraction | None:
         observed_s = [one.time_s - starts[0].time_s for one in starts]
@@ -111,6 +108,12 @@ class Evidence:
             if before_s is not None and starts[index].time_s - before_s <= TOLERANCE * factor * profiled_s:
                 return None
         return factor
+
+
+def agreed(factors: Collection[Fraction], tolerance: Fraction) -> Fraction | None:
+    """Return the median of the factors if all are within `tolerance` of it."""
+    middle = _middle(factors)
+    return middle if all(abs(one - middle) <= tolerance * middle for one in factors) else None
 
 
 def _middle(values: Iterable[Fraction]) -> Fraction:

@@ -7,7 +7,8 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.agent.iterations import IterationDetector
+from echelon.agent.connections import Totals
+from echelon.agent.iterations import IterationDetector, IterationMeter
 from tests.conftest import examples
 
 GAP_MS = 50
@@ -94,3 +95,32 @@ def test_bytes_before_the_first_observation_are_of_no_iteration() -> None:
     ended = detector.observe(0.5, 10_200)
     assert ended is not None
     assert ended.sent_bytes == 100
+
+
+@given(BURSTS, st.integers(2, 8), st.lists(st.sampled_from(["10.0.0.2", "10.0.0.3"]), min_size=4, max_size=4))
+@settings(max_examples=examples(200), deadline=None)
+def test_what_is_measured_of_an_iteration_is_what_was_sent_in_it(
+    one: list[tuple[int, int]], count: int, receivers: list[str]
+) -> None:
+    sends, _, end_ms = schedule([one] * count, GAP_MS + 3 * STEP_MS)
+    receivers = (receivers[: len(one)] * count)[: len(sends)]
+    meter = IterationMeter(GAP_MS / 1000)
+    found = []
+    for now_ms in range(0, end_ms, STEP_MS):
+        past = [(at, size, to) for (at, size), to in zip(sends, receivers, strict=True) if at <= now_ms]
+        sent_to = {to: sum(size for _, size, other in past if other == to) for to in {to for *_, to in past}}
+        total = sum(sent_to.values())
+        # As much again is sent again, and send buffers are too small for 1 ms a byte.
+        totals = Totals(total, total, 0, 0.0, total / 1000, sent_to)
+        since_s = (now_ms - past[-1][0]) / 1000 if past else 0.0
+        found.append(meter.observe(now_ms / 1000, totals, since_s))
+    measured = [iteration for iteration in found if iteration is not None]
+    size = sum(size for _, size in one)
+    wanted = {
+        to: sum(size for (_, size), other in zip(one, receivers, strict=False) if other == to) for to in receivers
+    }
+    assert len(measured) == count - 1
+    for iteration in measured:
+        assert {to: sent for to, sent in iteration.sent_to.items() if sent} == wanted
+        assert iteration.seen.sent_bytes == iteration.retransmitted_bytes == size
+        assert abs(iteration.stalled_s - size / 1000) < 1e-9

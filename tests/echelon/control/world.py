@@ -120,6 +120,7 @@ class World:
     policy: str = "echelon"
     coalesce_s: float = 0.0
     correct_distances: bool = False
+    correct_sizes: bool = False
     capabilities: Capabilities = field(default_factory=softswitch)
     make_policy: MakePolicy = registered_policy
     max_jobs: int = 100
@@ -143,7 +144,13 @@ class World:
 
     def start(self) -> None:
         settings = Settings(
-            self.fabric, ChosenPolicy(self.policy), self.max_jobs, 1000, self.coalesce_s, self.correct_distances
+            self.fabric,
+            ChosenPolicy(self.policy),
+            self.max_jobs,
+            1000,
+            self.coalesce_s,
+            self.correct_distances,
+            self.correct_sizes,
         )
         planner = Planner(dict.fromkeys(self.fabric.switches, self.capabilities), self.make_policy)
         self.machine = Machine(settings, planner, self.store.load(), self.now)

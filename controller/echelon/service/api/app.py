@@ -23,14 +23,14 @@ from echelon.service.api.settings import ApiSettings
 from echelon.service.api.stream import stream
 from echelon.service.interface import Service
 from echelon.service.live import Live
-from echelon.service.resources import ConnectionReport, DistanceReport, LinkSetting, PolicySetting
+from echelon.service.resources import ConnectionReport, DistanceReport, IterationReport, LinkSetting, PolicySetting
 from echelon.web import routes as web
 
 DESCRIPTION = """\
 Schedules the network flows of distributed training jobs by their arrangement functions. Times are seconds since the
 epoch (UTC), durations seconds, sizes bytes, rates bits per second; requests write units out, as files do
 (`"2.5 MB"`, `"10 ms"`). Every error has the same shape."""
-BODIES = (JobSpec, DistanceReport, ConnectionReport, PolicySetting, LinkSetting)
+BODIES = (JobSpec, DistanceReport, ConnectionReport, IterationReport, PolicySetting, LinkSetting)
 
 
 def build(service: Service, settings: ApiSettings, metrics: Callable[[], tuple[bytes, str]] | None) -> FastAPI:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
+import re
 import secrets
 import time
 from math import ceil
@@ -33,13 +34,17 @@ METRICS_PATH = "/metrics"
 TOKENLESS_PATHS = OPEN_PATHS | {pages.PATH} | assets.paths()
 """Paths that say nothing which only clients may know."""
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods that change nothing. Every other method requires an operator."""
+"""Methods that change nothing. Every other method requires an operator, or an agent at its paths."""
 METHODS = READING_METHODS | {"POST", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT"}
 OTHER_METHOD = "OTHER"
 """Methods known to HTTP. Clients can invent methods, and counting requests by method must not grow with that."""
 REFUSED = frozenset({401, 403, 429})
 """Statuses that ask for attention. Warnings that repeat are limited, so clients without a token cannot fill the log."""
 CLIENT_LEFT = 499
+_OF_AGENTS = re.compile(r"/jobs/(?P<job>[^/]+)/(connections(/[^/]+)?|iterations/[^/]+)")
+"""The paths that agents use."""
+_NAMED = 5
+"""The most jobs that an error names."""
 LOGGED_PATH = 200
 """Maximum length of a path in the access record, in characters."""
 
@@ -67,7 +72,7 @@ class Gate:
                 self._check_load(scope)
                 principal = self._identify(scope)
                 self._check_rate(principal)
-                _check_role(principal, scope["method"])
+                _check_role(principal, scope["method"], scope["path"])
             except RequestError as refused:
                 response: ASGIApp = error_answer(
                     refused.status, refused.reason, refused.path, refused.headers, code=refused.code
@@ -203,9 +208,21 @@ def _origin(request: str, principal: Principal | None, address: tuple[str, int] 
     return Origin(request, token, address[0] if address else None, Quota(token, limits.jobs, limits.flows))
 
 
-def _check_role(principal: Principal | None, method: str) -> None:
-    if principal is not None and principal.role != "operator" and method not in READING_METHODS:
+def _check_role(principal: Principal | None, method: str, path: str) -> None:
+    if principal is not None and principal.role == "agent":
+        _check_agent(principal, path)
+    elif principal is not None and principal.role != "operator" and method not in READING_METHODS:
         raise RequestError(403, f"token '{principal.token}' is {principal.role} (use one with the role operator)")
+
+
+def _check_agent(principal: Principal, path: str) -> None:
+    """Refuse an agent all but what `echelon agent` asks for, of its own jobs."""
+    asked = _OF_AGENTS.fullmatch(path)
+    if asked is None:
+        raise RequestError(403, f"token '{principal.token}' is agent (use one with the role operator or read-only)")
+    if principal.only_jobs is not None and asked["job"] not in principal.only_jobs:
+        jobs = ", ".join(sorted(principal.only_jobs)[:_NAMED])
+        raise RequestError(403, f"token '{principal.token}' is for other jobs: {jobs} (use one for this job)")
 
 
 def _unauthorised(reason: str) -> RequestError:

@@ -21,6 +21,8 @@ from echelon.service.resources import (
     ConnectionsResource,
     DistanceReport,
     DryRunResource,
+    HostMeasurement,
+    IterationReport,
     JobResource,
     JobSummary,
 )
@@ -36,6 +38,7 @@ CONNECTIONS: dict[str, Any] = {
     "seen": {"connections": [{"local": "10.0.0.1:41234", "remote": "10.0.0.2:29500"}]},
     "none": {"connections": []},
 }
+ITERATIONS: dict[str, Any] = {"measured": {"iterations": [{"duration": "205 ms", "sent": {"h2": "40 MB"}}]}}
 
 LOCATION = {"headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}}}
 CREATED = {"model": JobResource, "description": "Registered.", **LOCATION}
@@ -170,6 +173,18 @@ async def report_connections(
 ) -> ConnectionsResource:
     """Replace the connections of a job that a host sees. The answer has those of this host; they are on disk."""
     return await service.report_connections(name, host, report)
+
+
+@jobs.put(
+    "/jobs/{name}/iterations/{host}",
+    responses=errors(404, *WITH_BODY),
+    openapi_extra=described(IterationReport, **ITERATIONS),
+)
+async def report_iterations(
+    service: TheService, name: str, host: str, report: Annotated[IterationReport, Depends(parsed(IterationReport))]
+) -> HostMeasurement:
+    """Replace what a host measured of a job's latest iterations. It is kept in memory; `GET /jobs/NAME` has it."""
+    return await service.report_iterations(name, host, report)
 
 
 def _answer(registered: Registered, response: Response) -> JobResource:

@@ -3,7 +3,7 @@
 ```yaml
 tokens:
   - name: ci            # what the access log calls it
-    role: operator      # or read-only
+    role: operator      # or read-only, or agent
     sha256: 5e88...     # of the token; only its owner has the token itself
     limits: {requests_per_s: 20, jobs: 50, flows: 20000, body: 100 kB}     # default: those of the service
 ```
@@ -20,7 +20,7 @@ import logging
 import secrets
 import stat
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Protocol
@@ -32,8 +32,9 @@ from echelon.quantities import QuantityError
 
 log = logging.getLogger("echelon.api")
 
-Role = Literal["read-only", "operator"]
-"""read-only: may look. operator: may change things as well."""
+Role = Literal["read-only", "agent", "operator"]
+"""read-only: may look. agent: may report connections and iterations of jobs, and ask for what that takes. operator: may
+look and change things."""
 
 PREFIX = "echelon_"
 """Prefix of every token, so that scanners for leaked secrets can recognise one."""
@@ -63,15 +64,29 @@ class TokenLimits(Section):
 
 class TokenSpec(Section):
     name: Annotated[Name, Field(description="a name for the token, for the access log")]
-    role: Annotated[Role, Field(description="'read-only' or 'operator'")]
+    role: Annotated[Role, Field(description="'read-only', 'agent' or 'operator'")]
     sha256: Annotated[
         str,
         PlainValidator(_sha256),
         WithJsonSchema({"type": "string", "pattern": "^[0-9A-Fa-f]{64}$"}),
         Field(description="the token's SHA-256, as 'echelon token' prints it"),
     ]
+    only_jobs: Annotated[
+        tuple[Name, ...] | None, Field(min_length=1, max_length=1000, description="the jobs of an agent's token")
+    ] = None
+    """The jobs of which an agent may report. Default: all."""
     limits: TokenLimits = TokenLimits()
     """What this token may ask for. Default: what the service allows."""
+
+    @model_validator(mode="after")
+    def _check_jobs(self) -> TokenSpec:
+        if self.only_jobs is not None and self.role != "agent":
+            raise problem(
+                f"does not limit the role {self.role} (give the role agent, or leave it out)",
+                "only_jobs",
+                code="conflicting-key",
+            )
+        return self
 
 
 class TokensSpec(Section):
@@ -110,6 +125,8 @@ class Principal:
     """The token's name; None: no tokens are configured."""
     role: Role
     limits: TokenLimits = NO_LIMITS
+    only_jobs: frozenset[str] | None = None
+    """The jobs of which an agent may report; None: all."""
 
 
 class Authenticator(Protocol):
@@ -121,7 +138,7 @@ class Tokens:
     """A fixed set of tokens, known by their hashes."""
 
     def __init__(self, specs: Iterable[TokenSpec]) -> None:
-        self._known = [(bytes.fromhex(spec.sha256), Principal(spec.name, spec.role, spec.limits)) for spec in specs]
+        self._known = [(bytes.fromhex(spec.sha256), _principal(spec)) for spec in specs]
 
     def authenticate(self, token: str) -> Principal | None:
         presented = bytes.fromhex(digest(token))
@@ -131,6 +148,11 @@ class Tokens:
             if hmac.compare_digest(known, presented):
                 found = principal
         return found
+
+
+def _principal(spec: TokenSpec) -> Principal:
+    only_jobs = None if spec.only_jobs is None else frozenset(spec.only_jobs)
+    return Principal(spec.name, spec.role, spec.limits, only_jobs)
 
 
 def load_tokens(path: str | Path) -> TokensSpec:
@@ -197,8 +219,10 @@ class NewToken:
         return "NewToken(...)"
 
 
-def new_token(name: str, role: Role) -> NewToken:
-    """Make a random token with its entry. Raise `DocumentError` for a name or role that the file would refuse."""
+def new_token(name: str, role: Role, only_jobs: Sequence[str] = ()) -> NewToken:
+    """Make a random token with its entry. Raise `DocumentError` for what the file would refuse."""
     token = PREFIX + secrets.token_urlsafe(32)
-    spec = parse_document(TokenSpec, {"name": name, "role": role, "sha256": digest(token)}, "token")
-    return NewToken(token, f'  - {{name: "{spec.name}", role: {spec.role}, sha256: "{spec.sha256}"}}\n')
+    limit = {"only_jobs": [*only_jobs]} if only_jobs else {}
+    spec = parse_document(TokenSpec, {"name": name, "role": role, "sha256": digest(token), **limit}, "token")
+    jobs = f", only_jobs: [{', '.join(only_jobs)}]" if only_jobs else ""
+    return NewToken(token, f'  - {{name: "{spec.name}", role: {spec.role}, sha256: "{spec.sha256}"{jobs}}}\n')

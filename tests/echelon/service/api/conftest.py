@@ -26,6 +26,8 @@ class Api:
     operator: str
     """A token."""
     reader: str
+    agent: str
+    """That of an agent of job `d`."""
     exchanges: list[Exchange]
 
     @property
@@ -42,13 +44,14 @@ class Api:
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     operator, reader = new_token("ops", "operator"), new_token("eyes", "read-only")
+    agent = new_token("h1-agent", "agent", ["d"])
     file = tmp_path_factory.mktemp("api") / "tokens.yaml"
-    file.write_text(f"tokens:\n{operator.entry}{reader.entry}")
+    file.write_text(f"tokens:\n{operator.entry}{reader.entry}{agent.entry}")
     exchanges: list[Exchange] = []
     settings = ApiSettings(body_bytes=BODY_BYTES, tokens=TokensFile(file), observe=exchanges.append)
     app = create_app(MemoryService(), settings, lambda: (METRICS, "text/plain; version=0.0.4"))
     with serving(app) as server:
-        yield Api(app, server, operator.token, reader.token, exchanges)
+        yield Api(app, server, operator.token, reader.token, agent.token, exchanges)
 
 
 @pytest.fixture

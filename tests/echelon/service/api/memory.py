@@ -19,7 +19,9 @@ from echelon.service.resources import (
     EventResource,
     FlowPlanResource,
     FlowTable,
+    HostMeasurement,
     IntentResource,
+    IterationReport,
     JobForecast,
     JobResource,
     JobSummary,
@@ -134,6 +136,14 @@ class MemoryService:
         self._check()
         known = self.connections(name)
         return known.model_copy(update={"connections": {host: report.connections}})
+
+    async def report_iterations(self, name: str, host: str, report: IterationReport) -> HostMeasurement:
+        self._check()
+        self.job(name)
+        times_s = tuple(float(one.duration) for one in report.iterations)
+        return HostMeasurement(
+            host=host, iteration_times_s=times_s, sent_bytes={}, retransmitted_bytes=0, stalled_s=0.0
+        )
 
     async def installed(self, name: str, timeout_s: float) -> JobResource:
         job = self.job(name)

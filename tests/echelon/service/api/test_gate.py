@@ -100,6 +100,28 @@ def test_a_read_only_token_changes_nothing(http: httpx.Client, api: Api) -> None
     assert api.service.links()[0].state == "up"
 
 
+def test_an_agent_reports_of_its_jobs_and_does_nothing_else(http: httpx.Client, api: Api) -> None:
+    http.post("/jobs", headers=bearer(api.operator), json=JOB)
+    of_agents = re.compile("/jobs/s1/(connections|connections/s1|iterations/s1)")
+    assert len([1 for _, path in operations(api) if of_agents.fullmatch(path)]) == 3
+    for method, path in operations(api):
+        if path not in OPEN:
+            reason = fault(http.request(method, path, headers=bearer(api.agent), json={}), 403)["reason"]
+            assert "'h1-agent' is for other jobs: d" in reason if of_agents.fullmatch(path) else "is agent" in reason
+    assert http.get("/jobs/d/connections", headers=bearer(api.agent)).status_code == 200
+    assert http.put("/jobs/d/connections/h1", headers=bearer(api.agent), json={"connections": []}).status_code == 200
+    assert http.put("/jobs/d/iterations/h1", headers=bearer(api.agent), json={"iterations": []}).status_code == 200
+    for path in (
+        "/jobs/d",
+        "/jobs/other%2F..%2Fd/connections",
+        "/jobs/d/connections/../../other",
+        "/jobs/d/iterations",
+    ):
+        assert http.request("PUT", path, headers=bearer(api.agent), json={}).status_code in (403, 404, 405), path
+        assert http.request("DELETE", path, headers=bearer(api.agent)).status_code in (403, 404, 405), path
+    assert [one.name for one in api.service.jobs(JobQuery())] == ["d"]
+
+
 def test_an_operator_may_do_everything(http: httpx.Client, api: Api) -> None:
     for method, path in operations(api):
         if (method, path) == ENDLESS:

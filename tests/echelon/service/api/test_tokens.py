@@ -154,3 +154,13 @@ def test_a_tokens_file_is_checked_without_the_web_framework() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert "echelon.service.api.tokens" in loaded
     assert not {"fastapi", "starlette", "uvicorn", "httpx", "grpc"} & set(loaded)
+
+
+def test_the_jobs_of_an_agent_come_from_the_file_and_no_other_role_has_any(tmp_path: Path) -> None:
+    made = new_token("agent", "agent", ["bert", "gpt"])
+    principal = TokensFile(write(tmp_path / "tokens.yaml", made)).authenticate(made.token)
+    assert principal is not None
+    assert (principal.role, principal.only_jobs) == ("agent", {"bert", "gpt"})
+    for role, jobs in (("operator", ["bert"]), ("read-only", ["bert"]), ("agent", ["be rt"]), ("agent", ["a"] * 1001)):
+        with pytest.raises(DocumentError):
+            new_token("agent", role, jobs)
