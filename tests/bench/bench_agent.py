@@ -68,7 +68,8 @@ def program_rows() -> list[tuple[str, float, str]]:
     times: dict[bool, list[list[float]]] = {False: [], True: []}
     for _ in range(ROUNDS):
         for attached in times:
-            with cgroups.group_for("bench") as group, KernelProgram(group) if attached else nullcontext():
+            with cgroups.JobGroup("bench") as made, KernelProgram(made.path) if attached else nullcontext():
+                group = made.path
                 done = subprocess.run(
                     [
                         "sh",

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from echelon.agent import capabilities, cgroups, processes
+from echelon.agent.cgroups import JobGroup
 from echelon.agent.connection import AgentError
 from echelon.agent.connections import JobConnections, Owner
 from echelon.agent.iterations import IterationMeter, MeasuredIteration
@@ -68,9 +69,10 @@ class Agent:
         capabilities.keep_only(*_NEEDED)
         with ExitStack() as stack:
             told = stack.enter_context(_signals())
-            cgroup, program = self._prepare(stack)
-            child = _start(command, cgroup)
-            self._watch(stack, told, _of_process(child.pid) if cgroup is None else _of_group(cgroup), program, child)
+            group, program = self._prepare(stack)
+            child = _start(command, None if group is None else group.path)
+            owner = _of_process(child.pid) if group is None else _of_group(group.path)
+            self._watch(stack, told, owner, program, child, group)
             return child.wait()
 
     def watch(self, cgroup: Path) -> None:
@@ -80,14 +82,14 @@ class Agent:
             told = stack.enter_context(_signals())
             self._watch(stack, told, _of_group(cgroups.checked(cgroup)), self._load(stack, cgroup))
 
-    def _prepare(self, stack: ExitStack) -> tuple[Path | None, KernelProgram | None]:
+    def _prepare(self, stack: ExitStack) -> tuple[JobGroup | None, KernelProgram | None]:
         """Return the group for the job's processes and the program that is attached to it, where there are such."""
         try:
-            cgroup = stack.enter_context(cgroups.group_for(self.watched.job))
+            group = stack.enter_context(JobGroup(self.watched.job))
         except AgentError as error:
             self._do_without(error)
             return None, None
-        return cgroup, self._load(stack, cgroup)
+        return group, self._load(stack, group.path)
 
     def _load(self, stack: ExitStack, cgroup: Path) -> KernelProgram | None:
         try:
@@ -112,6 +114,7 @@ class Agent:
         owner: Owner,
         program: KernelProgram | None,
         child: subprocess.Popen[bytes] | None = None,
+        group: JobGroup | None = None,
     ) -> None:
         listing = stack.enter_context(SocketList())
         selector = stack.enter_context(selectors.DefaultSelector())
@@ -130,6 +133,8 @@ class Agent:
             ended = os.pidfd_open(child.pid)
             stack.callback(os.close, ended)
             selector.register(ended, selectors.EVENT_READ, child)
+        if group is not None:
+            selector.register(group, selectors.EVENT_READ)
         read_at_s = 0.0
         is_over = False
         try:
@@ -143,6 +148,10 @@ class Agent:
                 self.reporter.update(seen.open)
                 for key, _ in selector.select(max(0.0, read_at_s - time.monotonic())):
                     is_over |= key.data is not None
+                    if group is not None and key.fileobj is group:
+                        selector.unregister(group)
+                        if self._guard(group):
+                            selector.register(group, selectors.EVENT_READ)
                     if key.fileobj is told:
                         _pass_on(told, child)
                         is_over |= child is None
@@ -150,6 +159,15 @@ class Agent:
                 self.reporter.update(frozenset())
         finally:
             self.reporter.stop(LAST_REPORT_S)
+
+    def _guard(self, group: JobGroup) -> bool:
+        """Start the shell anew that removes the job's group. Return whether this worked."""
+        try:
+            group.guard()
+        except AgentError as error:
+            self.say(str(error))
+            return False
+        return True
 
     def _read(self, seen: JobConnections) -> None:
         began_s = time.thread_time()

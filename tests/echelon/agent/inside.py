@@ -1,8 +1,9 @@
 """Run as a module: agents beside an unmodified program, in a sandbox; prints what was seen as a line of JSON.
 
-    python -m tests.echelon.agent.inside [--no-ebpf | --watch]
+    python -m tests.echelon.agent.inside [--no-ebpf | --watch | --iterations]
 
-With `--watch`, a program runs already when an agent begins to watch its control group.
+With `--watch`, a program runs already when an agent begins to watch its control group. With `--iterations`, a program
+sends the same again after each silence, and more than its file says.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,9 +21,14 @@ from typing import Any
 
 from echelon.agent import cgroups
 from echelon.hosts import sandbox
+from echelon.telemetry.corrections import AGREEING
 from tests.echelon.agent import kernel
-from tests.echelon.agent.place import HERE, Place, place
+from tests.echelon.agent.place import HERE, JOB, Place, place
 from tests.echelon.service.lab import until
+
+IDLE_GAP_S = 0.2
+SENT = 1_600_000
+"""Bytes of an iteration: the ring's file says 1 MB."""
 
 
 def follow(here: Place, options: Sequence[str]) -> dict[str, Any]:
@@ -46,7 +53,7 @@ def follow(here: Place, options: Sequence[str]) -> dict[str, Any]:
     seen["during"] = [len(now - then) for now, then in zip(held(), before, strict=True)]
     accepting.kill()
     connecting.kill()
-    until(lambda: held() == before, f"left: {held()}, before: {before}")
+    until(lambda: not any(now - then for now, then in zip(held(), before, strict=True)), f"{held()}, before: {before}")
     seen["programs_go_on"] = all(Path(f"/proc/{child}").exists() for child in programs) and len(programs)
     for child in programs:
         with suppress(ProcessLookupError):
@@ -57,7 +64,8 @@ def follow(here: Place, options: Sequence[str]) -> dict[str, Any]:
 def watch(here: Place) -> dict[str, Any]:
     """Let connections open before and after an agent begins to watch, and end the agent."""
     file = here.directory / "port"
-    with cgroups.group_for("watched") as group:
+    with cgroups.JobGroup("watched") as made:
+        group = made.path
         accepting = here.program("h1", group, HERE / "program.py", "accept", here.lab.fabric.hosts["h1"].ipv4, file)
         until(file.exists, "the program does not listen")
         port = int(file.read_text())
@@ -86,6 +94,23 @@ def watch(here: Place) -> dict[str, Any]:
     return {"watched": found, "status": status, "kept": kept}
 
 
+def iterations(here: Place) -> dict[str, Any]:
+    """Send the same several times with silence between; return what the service knows of it."""
+    _, port = here.accepting("h1")
+    connecting = here.connecting("h2", "h1", port, "--idle-gap", f"{IDLE_GAP_S} s")
+    connecting.order("open 2")
+    for _ in range(AGREEING + 4):
+        connecting.order(f"send {SENT // 2}")
+        # Silence is time without bytes, so there is nothing else to wait for.
+        time.sleep(4 * IDLE_GAP_S)
+    measured = here.client.job(JOB).measurements
+    until(lambda: len(here.client.job(JOB).measurements[0].iteration_times_s) > AGREEING, f"{measured}")
+    (measured,) = here.client.job(JOB).measurements
+    until(lambda: here.client.job(JOB).sizes[0].used_bytes == SENT, f"{here.client.job(JOB).sizes}")
+    (size,) = here.client.job(JOB).sizes
+    return {"measured": measured.model_dump(), "size": size.model_dump(), "state": here.client.job(JOB).state}
+
+
 def command(process: int) -> str:
     return Path(f"/proc/{process}/cmdline").read_text()
 
@@ -99,8 +124,10 @@ def both(ports: Sequence[int], port: int) -> set[tuple[int, int]]:
 
 
 def main() -> int:
-    with place() as here:
-        seen = watch(here) if sys.argv[1:] == ["--watch"] else follow(here, sys.argv[1:])
+    modes = {"--watch": watch, "--iterations": iterations}
+    with place(telemetry={"correct_sizes": True}) as here:
+        mode = modes.get(sys.argv[1]) if sys.argv[1:] else None
+        seen = follow(here, sys.argv[1:]) if mode is None else mode(here)
         print(json.dumps({**seen, "lines": here.lines}))
     return 0
 

@@ -65,3 +65,14 @@ def test_without_ebpf_the_agent_says_so_and_does_the_same() -> None:
     check(found)
     assert found["during"][:2] == [0, 0]
     assert all("no eBPF here" in lines[0] for lines in found["lines"].values())
+
+
+@pytest.mark.long
+def test_iterations_are_measured_and_the_file_s_sizes_corrected() -> None:
+    found = seen("--iterations")
+    measured, size = found["measured"], found["size"]
+    assert measured["host"] == "h2"
+    assert measured["sent_bytes"] == {"h1": 1_600_000}
+    assert all(0.2 < time_s < 30 for time_s in measured["iteration_times_s"])
+    assert size["measured_bytes"] == size["used_bytes"] == 1_600_000
+    assert 0 < size["profiled_bytes"] < 1_600_000

@@ -49,8 +49,8 @@ def test_the_object_was_made_of_the_source() -> None:
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    with cgroups.group_for("test") as path:
-        yield path
+    with cgroups.JobGroup("test") as group:
+        yield group.path
 
 
 class Talker:
@@ -138,9 +138,9 @@ sys.path[:0] = sys.argv[1:]
 from pathlib import Path
 from echelon.agent import cgroups
 from echelon.agent.program import KernelProgram
-with cgroups.group_for("test") as group, KernelProgram(group, 10):
+with cgroups.JobGroup("test") as made, KernelProgram(made.path, 10):
     # The job's own groups below its group, with a process that goes on.
-    inner = group / "inner" / "most"
+    inner = made.path / "inner" / "most"
     inner.mkdir(parents=True)
     child = subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL,
                              stdout=subprocess.DEVNULL,
