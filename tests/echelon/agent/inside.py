@@ -1,9 +1,10 @@
 """Run as a module: agents beside an unmodified program, in a sandbox; prints what was seen as a line of JSON.
 
-    python -m tests.echelon.agent.inside [--no-ebpf | --watch | --iterations]
+    python -m tests.echelon.agent.inside [--no-ebpf | --watch | --iterations | --udp]
 
 With `--watch`, a program runs already when an agent begins to watch its control group. With `--iterations`, a program
-sends the same again after each silence, and more than its file says.
+sends the same again after each silence, and more than its file says. With `--udp`, the program of the documentation's
+page writes the shim itself.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from echelon.hosts import sandbox
 from echelon.telemetry.corrections import AGREEING
 from tests.echelon.agent import kernel
 from tests.echelon.agent.place import HERE, JOB, Place, place
-from tests.echelon.service.lab import until
+from tests.echelon.service.lab import ring, settle, until
+
+ROOT = Path(__file__).resolve().parents[3]
 
 IDLE_GAP_S = 0.2
 SENT = 1_600_000
@@ -111,6 +114,19 @@ def iterations(here: Place) -> dict[str, Any]:
     return {"measured": measured.model_dump(), "size": size.model_dump(), "state": here.client.job(JOB).state}
 
 
+def udp(here: Place) -> dict[str, Any]:
+    """Run the program of the page on h1, for a job whose hosts write the shim; return what switches saw of it."""
+    code = (ROOT / "docs" / "agent.md").read_text().partition("```python\n")[2].partition("```")[0]
+    # So little that no buffer overflows, however slow this machine is.
+    here.client.register_job({**ring("bert", ["h1", "h2"]), "data": {"compute": "10 ms", "gradient": "20 kB"}})
+    settle(here.client)
+    env = {**os.environ, "ECHELON_URL": here.url}
+    subprocess.run([*here.in_host("h1"), sys.executable, "-c", code], env=env, check=True)
+    until(lambda: sum(count for count, _ in here.counted_by_shim("bert").values()) >= 48, "packets are missing")
+    counted = here.counted_by_shim("bert")
+    return {"counted": {flow.name: counted[flow.name] for flow in here.client.job("bert").flows if flow.src == "h1"}}
+
+
 def command(process: int) -> str:
     return Path(f"/proc/{process}/cmdline").read_text()
 
@@ -124,7 +140,7 @@ def both(ports: Sequence[int], port: int) -> set[tuple[int, int]]:
 
 
 def main() -> int:
-    modes = {"--watch": watch, "--iterations": iterations}
+    modes = {"--watch": watch, "--iterations": iterations, "--udp": udp}
     with place(telemetry={"correct_sizes": True}) as here:
         mode = modes.get(sys.argv[1]) if sys.argv[1:] else None
         seen = follow(here, sys.argv[1:]) if mode is None else mode(here)

@@ -87,7 +87,7 @@ class Place:
         self.directory = lab.directory
         self.lines: dict[str, list[str]] = {}
         self._hosts = hosts
-        self._url = url
+        self.url = url
         self._schema = P4Schema(program().p4info)
         self._agents: list[AgentProcess] = []
 
@@ -95,7 +95,7 @@ class Place:
         return self._hosts.in_host(host)
 
     def agent(self, host: str, *command: str | Path, options: Sequence[str] = ()) -> AgentProcess:
-        words = [*self._hosts.in_host(host), BIN / "echelon", "agent", "run", "--url", self._url, "--job", JOB]
+        words = [*self._hosts.in_host(host), BIN / "echelon", "agent", "run", "--url", self.url, "--job", JOB]
         lines = self.lines.setdefault(host, [])
         agent = AgentProcess([*words, "--worker", host, *options, "--", sys.executable, *command], lines)
         self._agents.append(agent)
@@ -103,7 +103,7 @@ class Place:
 
     def watching(self, host: str, cgroup: Path) -> AgentProcess:
         """Start an agent that watches a control group."""
-        words = [*self._hosts.in_host(host), BIN / "echelon", "agent", "watch", "--url", self._url, "--job", JOB]
+        words = [*self._hosts.in_host(host), BIN / "echelon", "agent", "watch", "--url", self.url, "--job", JOB]
         agent = AgentProcess([*words, "--worker", host, "--cgroup", cgroup], self.lines.setdefault(host, []))
         self._agents.append(agent)
         return agent
@@ -158,18 +158,38 @@ class Place:
     def counted(self) -> dict[str, tuple[int, int]]:
         """Return the packets and bytes that the switch has counted of each flow of the job."""
         numbers = {one.number: one.name for one in self.client.job(JOB).flows}
+        return {numbers.get(number, str(number)): counts for number, counts in self._counts().items()}
+
+    def counted_by_shim(self, job: str) -> dict[str, tuple[int, int]]:
+        """Return the same of a job whose packets carry the shim."""
+        known = self.client.job(job)
+        table, counts = self._schema.tables["shim_flow"], self._counts()
+        found: dict[str, tuple[int, int]] = {}
+        for entry in self.lab.switches["s1"].entries():
+            if entry.table_id == table.id:
+                values = {
+                    table.match_fields[one.field_id].alias: int.from_bytes(one.exact.value, "big")
+                    for one in entry.match
+                }
+                if values["job"] == known.number:
+                    (parameter,) = entry.action.action.params
+                    found[known.flows[values["flow"]].name] = counts[int.from_bytes(parameter.value, "big")]
+        return found
+
+    def _counts(self) -> dict[int, tuple[int, int]]:
+        """Return the packets and bytes of each flow, by its number in the switch."""
         table = self._schema.tables["flow"]
         wanted = p4r.TableEntry(table_id=table.id, counter_data=p4r.CounterData())
         request = p4r.ReadRequest(device_id=1, entities=[p4r.Entity(table_entry=wanted)])
-        found: dict[str, tuple[int, int]] = {}
+        found: dict[int, tuple[int, int]] = {}
         with self.lab.switches["s1"].stub() as stub:
             for reply in stub.Read(request, timeout=PATIENCE_S):
                 for entity in reply.entities:
                     entry = entity.table_entry
                     if entry.match:
-                        number = int.from_bytes(entry.match[0].exact.value, "big")
                         counter = entry.counter_data
-                        found[numbers.get(number, str(number))] = counter.packet_count, counter.byte_count
+                        number = int.from_bytes(entry.match[0].exact.value, "big")
+                        found[number] = counter.packet_count, counter.byte_count
         return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from echelon.endhosts.shim import HEADER_BYTES
 from echelon.hosts import sandbox
 from tests.echelon.agent import kernel
 
@@ -76,3 +77,11 @@ def test_iterations_are_measured_and_the_file_s_sizes_corrected() -> None:
     assert all(0.2 < time_s < 30 for time_s in measured["iteration_times_s"])
     assert size["measured_bytes"] == size["used_bytes"] == 1_600_000
     assert 0 < size["profiled_bytes"] < 1_600_000
+
+
+@pytest.mark.long
+def test_switches_recognise_datagrams_of_the_page_s_program() -> None:
+    # Three iterations of two flows, each of 10,000 bytes in 8 datagrams.
+    found = seen("--udp")
+    assert len(found["counted"]) == 2
+    assert all(count == [3 * 8, 3 * (10_000 + 8 * HEADER_BYTES)] for count in found["counted"].values()), found

@@ -1,0 +1,58 @@
+"""The shim for UDP programs of one's own: what such a program sends, switches recognise by job, flow and iteration.
+
+Nothing but the datagrams is decided here: how fast they go, and what is done about lost ones, is the program's affair.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from struct import Struct
+
+from echelon.endhosts.shim import HEADER_BYTES, LAST, MAX_REMAINING, SHIM_AT, SHIM_PORT, SHIM_VERSION, UNSTAMPED
+
+__all__ = ["SHIM_PORT", "datagrams", "payload", "udp_socket"]
+
+_SHIM = Struct("!BBHHHI8s")
+"""Version and flags, epoch, job, flow, marks, remaining, stamp."""
+_SHIM_BYTES = HEADER_BYTES - SHIM_AT
+_SO_NO_CHECK = 11
+_ECT0 = 0b10
+
+
+def udp_socket() -> socket.socket:
+    """Return a UDP socket over IPv4 that sends without checksums: switches write into the shim."""
+    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    made.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
+    made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _ECT0)
+    return made
+
+
+def datagrams(job: int, flow: int, iteration: int, data: bytes, payload_bytes: int = 1400) -> Iterator[bytes]:
+    """Yield the datagrams that carry the data of a flow in one iteration, in order. Send them to port `SHIM_PORT`.
+
+    `GET /jobs/NAME` has the numbers of the job and its flows. Iterations count from any number, one at a time.
+    `payload_bytes`: the part of the data in each datagram. Raise `ValueError` for numbers that the shim cannot carry.
+    """
+    if not 1 <= job <= 0xFFFF or not 0 <= flow <= 0xFFFF or iteration < 0:
+        raise ValueError(f"job {job}, flow {flow}, iteration {iteration}: the shim has no room for that")
+    if payload_bytes < 1 or not data:
+        raise ValueError("a datagram carries at least one byte (give more data, or a larger payload_bytes)")
+    count = -(-len(data) // payload_bytes)
+    remaining = len(data) + count * HEADER_BYTES
+    if remaining > MAX_REMAINING:
+        raise ValueError(f"{len(data)} bytes: the shim counts {MAX_REMAINING} with all headers (make two flows of it)")
+    view = memoryview(data)
+    for start in range(0, len(data), payload_bytes):
+        part = view[start : start + payload_bytes]
+        is_last = start + payload_bytes >= len(data)
+        first = SHIM_VERSION << 4 | (LAST if is_last else 0)
+        yield _SHIM.pack(first, iteration % 256, job, flow, 0, remaining, UNSTAMPED) + part
+        remaining -= len(part) + HEADER_BYTES
+
+
+def payload(datagram: bytes) -> bytes:
+    """Return what a datagram with a shim carries. Raise `ValueError` for one without."""
+    if len(datagram) < _SHIM_BYTES or datagram[0] >> 4 != SHIM_VERSION:
+        raise ValueError(f"there is no shim of version {SHIM_VERSION}")
+    return datagram[_SHIM_BYTES:]
