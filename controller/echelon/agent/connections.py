@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,6 +24,12 @@ class Telling(Protocol):
     """A source of news of connections (`echelon.agent.program.KernelProgram`)."""
 
     def read(self) -> list[Seen]: ...
+
+
+class Marking(Protocol):
+    """A marker of sockets (`echelon.agent.marking.Marker`)."""
+
+    def mark(self, inodes: Collection[int]) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +76,15 @@ class JobConnections:
     owner: Owner
     program: Telling | None = None
     is_counted: Callable[[TcpConnection], bool] = lambda _: True
+    marker: Marking | None = None
+    """Marks sockets that the program in the kernel cannot mark."""
     totals: Totals = field(default_factory=Totals)
     since_sent_s: float = 0.0
     """The time since any of them sent data, at the last reading."""
     marked: int = 0
     """The number of connections that opened with the mark."""
     _open: dict[TcpConnection, TcpCounters] = field(default_factory=dict)
+    _unmarked: set[TcpConnection] = field(default_factory=set)
     _missing: frozenset[TcpConnection] = frozenset()
     """The open connections that the last list did not have."""
 
@@ -84,12 +93,19 @@ class JobConnections:
         """The connections that are open."""
         return frozenset(self._open)
 
+    @property
+    def is_marking_due(self) -> bool:
+        """Whether connections have opened that the next reading marks."""
+        return bool(self._unmarked)
+
     def hear(self) -> None:
         """Take what the program in the kernel tells."""
         for connection, is_open, is_marked in () if self.program is None else self.program.read():
             if is_open:
                 self._open[connection] = _NOTHING
                 self.marked += is_marked
+                if self.marker is not None and not is_marked:
+                    self._unmarked.add(connection)
             else:
                 self._open.pop(connection, None)
 
@@ -102,7 +118,11 @@ class JobConnections:
         # What the program has told before is in the list, unless it has closed since.
         self.hear()
         is_own = self.owner()
-        found = {one.connection: one.counters for one in self.listing.read() if is_own(one)}
+        own = [one for one in self.listing.read() if is_own(one)]
+        if self.marker is not None and self._unmarked:
+            self.marked += self.marker.mark({one.inode for one in own if one.connection in self._unmarked})
+            self._unmarked.clear()
+        found = {one.connection: one.counters for one in own}
         self._add_up(found)
         missing = self._open.keys() - found.keys()
         still = {one: self._open[one] for one in missing - self._missing}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,12 +34,14 @@ def socket_inodes(root: int, proc: Path = Path("/proc")) -> frozenset[int]:
 
     Processes of other users have none that this process may see.
     """
-    found = set()
-    for process in descendants(root, proc):
-        with suppress(OSError):
-            for descriptor in (proc / str(process) / "fd").iterdir():
-                with suppress(OSError):
-                    named = _SOCKET.fullmatch(str(descriptor.readlink()))
-                    if named is not None:
-                        found.add(int(named[1]))
-    return frozenset(found)
+    return frozenset(inode for process in descendants(root, proc) for _, inode in sockets_of(process, proc))
+
+
+def sockets_of(process: int, proc: Path = Path("/proc")) -> Iterator[tuple[int, int]]:
+    """Yield descriptor and number of each socket that a process has open, as far as this process may see them."""
+    with suppress(OSError):
+        for descriptor in (proc / str(process) / "fd").iterdir():
+            with suppress(OSError):
+                named = _SOCKET.fullmatch(str(descriptor.readlink()))
+                if named is not None:
+                    yield int(descriptor.name), int(named[1])

@@ -19,6 +19,7 @@ from echelon.agent.cgroups import JobGroup
 from echelon.agent.connection import AgentError
 from echelon.agent.connections import JobConnections, Owner
 from echelon.agent.iterations import IterationMeter, MeasuredIteration
+from echelon.agent.marking import Marker
 from echelon.agent.program import KernelProgram
 from echelon.agent.reporting import Reporter
 from echelon.agent.sockets import SocketList, TcpSocket
@@ -72,7 +73,7 @@ class Agent:
             group, program = self._prepare(stack)
             child = _start(command, None if group is None else group.path)
             owner = _of_process(child.pid) if group is None else _of_group(group.path)
-            self._watch(stack, told, owner, program, child, group)
+            self._watch(stack, told, owner, program, None if group is None else group.path, child, group)
             return child.wait()
 
     def watch(self, cgroup: Path) -> None:
@@ -80,7 +81,7 @@ class Agent:
         capabilities.keep_only(*_NEEDED)
         with ExitStack() as stack:
             told = stack.enter_context(_signals())
-            self._watch(stack, told, _of_group(cgroups.checked(cgroup)), self._load(stack, cgroup))
+            self._watch(stack, told, _of_group(cgroups.checked(cgroup)), self._load(stack, cgroup), cgroup)
 
     def _prepare(self, stack: ExitStack) -> tuple[JobGroup | None, KernelProgram | None]:
         """Return the group for the job's processes and the program that is attached to it, where there are such."""
@@ -113,18 +114,22 @@ class Agent:
         told: socket.socket,
         owner: Owner,
         program: KernelProgram | None,
+        cgroup: Path | None,
         child: subprocess.Popen[bytes] | None = None,
         group: JobGroup | None = None,
     ) -> None:
         listing = stack.enter_context(SocketList())
         selector = stack.enter_context(selectors.DefaultSelector())
-        seen = self.connections = JobConnections(listing, owner, program, self.reporter.is_peer)
+        dscp = self.watched.dscp
+        marker = None if dscp is None or cgroup is None else Marker(cgroup, dscp)
+        seen = self.connections = JobConnections(listing, owner, program, self.reporter.is_peer, marker)
         period_s = POLL_S if program is None else READ_S
         if self.watched.idle_gap_s is not None:
             self.meter = IterationMeter(self.watched.idle_gap_s)
             period_s = min(period_s, self.watched.idle_gap_s / READINGS_PER_GAP)
-        # What the agent needed its capabilities for is done, but for looking into processes where it has no group.
-        capabilities.keep_only(*([] if program is not None else [capabilities.CAP_SYS_PTRACE]))
+        # What the agent needed its capabilities for is done, but for looking into processes.
+        looks = program is None or marker is not None
+        capabilities.keep_only(*([capabilities.CAP_SYS_PTRACE] if looks else []))
         self.reporter.start()
         selector.register(told, selectors.EVENT_READ)
         if program is not None:
@@ -135,16 +140,19 @@ class Agent:
             selector.register(ended, selectors.EVENT_READ, child)
         if group is not None:
             selector.register(group, selectors.EVENT_READ)
-        read_at_s = 0.0
+        read_at_s = least_read_s = 0.0
         is_over = False
         try:
             while not is_over:
                 now_s = time.monotonic()
                 if now_s >= read_at_s:
                     self._read(seen)
+                    least_read_s = now_s + max(POLL_S, self.read_s / LARGEST_SHARE)
                     read_at_s = now_s + max(period_s, self.read_s / LARGEST_SHARE)
                 else:
                     seen.hear()
+                    if seen.is_marking_due:
+                        read_at_s = min(read_at_s, least_read_s)
                 self.reporter.update(seen.open)
                 for key, _ in selector.select(max(0.0, read_at_s - time.monotonic())):
                     is_over |= key.data is not None
