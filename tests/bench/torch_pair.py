@@ -78,8 +78,8 @@ def show(options: argparse.Namespace, names: Sequence[str]) -> None:
     """Print the mean iteration times of all runs in the directory, and what they show."""
     alone_s = {name: times_s(options.out / f"alone-{name}")["fair"][name] for name in names}
     print("alone: " + ", ".join(f"{name} {time_s:.3f} s" for name, time_s in alone_s.items()))
-    runs = sorted(options.out.glob("run-*"), key=lambda path: int(path.name.removeprefix("run-")))
-    of_runs = {run.name.removeprefix("run-"): times_s(run) for run in runs}
+    runs = {int(path.parent.name.removeprefix("run-")): path.parent for path in options.out.glob("run-*/results.json")}
+    of_runs = {number: times_s(run) for number, run in sorted(runs.items())}
     policies = list(dict.fromkeys(policy for of in of_runs.values() for policy in of))
     columns = [(policy, name) for policy in policies for name in names]
     print("| run | " + " | ".join(f"{policy}: {name}" for policy, name in columns) + " |")
@@ -126,7 +126,7 @@ def main() -> None:
     for name in names:
         if not (options.out / f"alone-{name}" / "results.json").exists():
             measure(options, alone(document, name), ["fair"], options.out / f"alone-{name}")
-    first = len(list(options.out.glob("run-*"))) + 1
+    first = len(list(options.out.glob("run-*/results.json"))) + 1
     for number in range(first, first + options.runs):
         measure(options, document, options.policies.split(","), options.out / f"run-{number}")
     show(options, names)
