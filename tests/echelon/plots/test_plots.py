@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from echelon.cli import app
 from echelon.plots import Excerpt, MeasuredRun, kind_names, load, load_kind
-from echelon.plots.kinds import links, timeline, utilisation
+from echelon.plots.kinds import links, overlap, timeline, utilisation
 from echelon.plots.measured import loads_bps
 from echelon.plots.style import WIDTHS_INCHES, Style
 from echelon.simulation.run import simulate
@@ -226,3 +226,19 @@ def test_what_is_no_result_is_said(text: str, tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert done.stderr.count("\n") == 1
     assert "Traceback" not in done.stderr
+
+
+def test_times_in_which_jobs_communicate_at_once() -> None:
+    spans = {"a": overlap.united([(0, 2), (1, 3), (5, 6)]), "b": [(2.5, 5.5)], "c": [(5.2, 5.4), (8, 9)]}
+    assert spans["a"] == [(0, 3), (5, 6)]
+    assert overlap.at_once(spans) == [(2.5, 3), (5, 5.5)]
+    assert overlap.share_at_once(spans) == pytest.approx(1 / 7)
+    assert overlap.share_at_once({"a": [], "b": []}) == 0
+
+
+def test_the_last_iterations_are_drawn_unless_others_are_chosen(results: Path, tmp_path: Path) -> None:
+    done = plot(results, "--kind", "overlap", "--format", "svg", "-o", tmp_path)
+    assert "overlap: iterations 9 to 12" in done.stderr
+    chosen = plot(results, "--kind", "overlap", "--format", "svg", "--iterations", "1:2", "-o", tmp_path)
+    assert chosen.exit_code == 0
+    assert chosen.stderr == ""
