@@ -39,7 +39,7 @@ register<time_us_t>(STREAMS) stream_left_us;
 register<bit<32>>(ECHELONFLOWS) late_us;
 // How far each connection has sent: Classifier writes it, Pause reads it.
 register<bytes_sent_t>(CONNECTIONS) connection_sent;
-// Whether the last packet of the connection had to stay in its queue: Promotion writes it, Pause reads it.
+// Whether the last packet of the connection had to stay in a lower queue: Promotion writes it, Pause reads it.
 register<bit<1>>(CONNECTIONS) connection_stays;
 // 1 and the last acknowledgement of the connection that passed: Pause writes it, Promotion reads it.
 register<bit<33>>(CONNECTIONS) connection_acked;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A pause for senders that know nothing of DRAIN. While a connection's packets have to stay in their queue and more of
-// them are on their way, the acknowledgements that return to its sender announce a window of zero. It then sends nothing
-// new, and the next packet finds none of its connection in the old queue.
+// A pause for senders that know nothing of DRAIN. While a connection's packets have to stay below the queue that they
+// are worth, and some of them are on their way, the acknowledgements that return to its sender announce a window of
+// zero. It then sends nothing new, and the next packet finds none of its connection in the old queue.
 //
 // The acknowledgement of all that the connection has sent carries the true window, so no sender is left with a closed
 // one: whoever has heard of a closed window still waits for an acknowledgement.

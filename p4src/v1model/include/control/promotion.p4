@@ -90,7 +90,7 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
                     }
                     if (waits == 1) {
                         meta.queue = current;
-                        stays = 1;
+                        stays = (bit<1>)(meta.wanted > current);
                         if (hdr.shim.isValid()) {
                             hdr.shim.flags = hdr.shim.flags | SHIM_FLAG_DRAIN;
                         }
