@@ -77,8 +77,9 @@ class RecognitionSpec(Section):
     idle_gap: PositiveDuration | None = None
     """Seconds without a packet after which the next one starts a new iteration."""
     pause: bool = False
-    """Whether switches let a sender over TCP pause for less than a round trip, so that its connection can change its
-    queue: they close the window that acknowledgements announce. Not with the shim, nor over UDP."""
+    """Whether switches let a sender over TCP pause for less than a round trip, so that its connection can rise to its
+    queue: they close the window that acknowledgements announce, and count by sequence numbers. Not with the shim, nor
+    over UDP."""
 
     @model_validator(mode="after")
     def _check(self) -> RecognitionSpec:

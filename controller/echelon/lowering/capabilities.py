@@ -85,8 +85,8 @@ class Capabilities:
     """Whether positions on a connection, which have 32 bits, match as ranges. If not, each range is the fewest prefixes
     that cover it."""
     sequence_numbers: bool = True
-    """Whether switches read the sequence numbers of TCP: a connection that is alone between its hosts is then counted
-    without what it sends again, and can be paused."""
+    """Whether switches read the sequence numbers of TCP: a connection that is alone between its hosts can then be
+    paused, and is counted without what it sends again."""
     levels: int = 8
     """Strict-priority levels of an egress port."""
     outer_queues: OuterQueues | None = None

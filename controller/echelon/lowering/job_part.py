@@ -54,7 +54,7 @@ class _Connection:
     def entries(self, job: int, able: Capabilities, *, is_head: bool) -> Iterator[TableEntry]:
         time, segment = able.units.time, self.segment
         # Several connections that count as one have no common sequence numbers.
-        in_sequence = able.sequence_numbers and segment.protocol == "tcp" and len(segment.five_tuples) == 1
+        pauses = segment.pause and able.sequence_numbers and len(segment.five_tuples) == 1
         for protocol, src, dst, src_port, dst_port in segment.five_tuples:
             key: dict[str, Match] = {"src": ipv4(src), "dst": ipv4(dst), "src_port": src_port, "dst_port": dst_port}
             yield entry(
@@ -66,9 +66,9 @@ class _Connection:
                 is_head=int(is_head),
                 **{f"gap_{time.suffix}": time.count(segment.idle_gap_s)},
                 head_bytes=int(segment.iteration_bytes * _HEAD_SHARE),
-                **({"in_sequence": int(in_sequence)} if able.sequence_numbers else {}),
+                **({"in_sequence": int(pauses)} if able.sequence_numbers else {}),
             )
-            if in_sequence and segment.pause:
+            if pauses:
                 back: dict[str, Match] = {}
                 back |= {"src": ipv4(dst), "dst": ipv4(src), "src_port": dst_port, "dst_port": src_port}
                 yield entry("tcp_answer", back, "set_answered", answered=self.number)

@@ -22,6 +22,7 @@ from echelon.policies import make_policy
 from echelon.rankings.deadline import Deadline
 from echelon.rankings.fixed import Fixed
 from echelon.targets.softswitch.capabilities import softswitch
+from echelon.targets.tofino.capabilities import tofino
 from tests.faults import coded
 
 BIAS = 1 << 31
@@ -124,11 +125,34 @@ def test_segments_of_one_connection() -> None:
     intent = lower(plan_of(*flows), diamond(), identities, softswitch())["s1"]
     (connection,) = only(intent, "tcp_connection")
     assert dict(connection.actions[0].arguments) == {
-        "connection": 0, "job": 0, "is_head": 1, "gap_us": 10_000, "head_bytes": 2850, "in_sequence": 1,
+        "connection": 0, "job": 0, "is_head": 1, "gap_us": 10_000, "head_bytes": 2850, "in_sequence": 0,
     }  # fmt: skip
     first, second = only(intent, "segment")
     assert dict(first.match) == {"connection": 0, "position": Interval(0, 999)}
     assert dict(second.actions[0].arguments)["end_bytes"] == 3000
+
+
+@pytest.mark.parametrize(
+    ("ports", "capabilities", "paused"),
+    [(None, softswitch(), True), (((1, 2),), softswitch(), True), (((1, 2), (3, 4)), softswitch(), False),
+     (None, tofino(), False)],
+    ids=["its own", "the only one reported", "one of two", "on a Tofino"],
+)  # fmt: skip
+def test_a_connection_is_paused_if_it_is_alone_between_its_hosts(
+    ports: tuple[tuple[int, int], ...] | None, capabilities: Capabilities, paused: bool
+) -> None:
+    gap_s = Fraction(1, 100)
+    one = SegmentIdentity("10.0.0.1", "10.0.0.2", "tcp", 4000, 5000, 0, 3000, 3000, gap_s, pause=True, reported=ports)
+    intent = lower(plan_of(FlowPlan("a", "f0", Fixed(3), PATH)), diamond(), {("a", "f0"): one}, capabilities)["s1"]
+    connections, answers = only(intent, "tcp_connection"), only(intent, "tcp_answer")
+    assert {dict(entry.actions[0].arguments).get("in_sequence", 0) for entry in connections} == {int(paused)}
+    assert len(answers) == paused
+    if paused:
+        there, back = dict(connections[0].match), dict(answers[0].match)
+        assert (back["src"], back["src_port"]) == (there["dst"], there["dst_port"])
+        assert (back["dst"], back["dst_port"]) == (there["src"], there["src_port"])
+        number = dict(connections[0].actions[0].arguments)["connection"]
+        assert dict(answers[0].actions[0].arguments) == {"answered": number}
 
 
 def test_queue_rates_are_parts_of_the_ports() -> None:
