@@ -124,6 +124,14 @@ def test_a_connection_that_carries_too_much_to_be_told_by_bytes() -> None:
         parse_document(JobSpec, document_, "job")
 
 
+@pytest.mark.parametrize("recognition", [{}, {"by": "bytes", "protocol": "udp"}], ids=["shim", "udp"])
+def test_only_tcp_can_be_paused(recognition: dict[str, str]) -> None:
+    ports = {"source_port": 1, "destination_port": 2, "idle_gap": "1 ms"} if recognition else {}
+    document_ = {**document("data"), "recognition": {**recognition, **ports, "pause": True}}
+    with pytest.raises(DocumentError, match=r"^job: recognition.pause: is for connections over TCP"):
+        parse_document(JobSpec, document_, "job")
+
+
 FABRIC: dict[str, object] = {
     "fabric": "f",
     "hosts": ["h1", "h2", "h3"],
