@@ -73,8 +73,9 @@ Transfers = Literal["eager", "rendezvous", "buffered"]
 
 * `eager`: it starts when its sender is ready, and what the sender waits for is its end.
 * `rendezvous`: it starts when both are ready. NCCL's are so.
-* `buffered`: the same, but its sender waits for no more than the start, since the kernel takes the bytes. Two ranks
-  have one connection, so the word that a receiver is ready comes behind what it sent before. Gloo's are so.
+* `buffered`: the same, but its sender waits for no more than the start, since the kernel takes the bytes. A host sends
+  one thing after the other, so the word that a receiver is ready comes behind what it sends already. Gloo's are so, and
+  its all-reduces and all-gathers are described message by message.
 """
 
 
@@ -138,8 +139,6 @@ def assemble(
                     continue
             waits.setdefault(name, {}).update(after)
             instead[node.number] = (name,)
-    if transfers == "buffered":
-        _in_one_connection(traces, names, waits)
     for name, row in rows.items():
         made[name] = _with_matrix(made[name], row)
     order = _order(waits)
@@ -161,35 +160,6 @@ def _collective(name: str, joined: Joined, group: tuple[str, ...], transfers: Tr
     if transfers == "buffered" and joined.kind in ("all-reduce", "all-gather") and len(group) <= _MOST_IN_ROUNDS:
         return replace(step, algorithm="gloo", rounds=True)
     return step
-
-
-def _in_one_connection(
-    traces: Sequence[Sequence[TraceNode]], names: Mapping[tuple[int, int], str], waits: Mapping[str, dict[str, None]]
-) -> None:
-    """Let each word that a receiver is ready wait for the last transfer that it called for the other way.
-
-    Where both ranks do so at once, one of the two words is first. This takes it to be that of the rank listed later.
-    """
-    for rank, trace in enumerate(traces):
-        sent: dict[int, str] = {}
-        for node in trace:
-            if isinstance(node.does, TracedTransfer):
-                name = names[rank, node.number]
-                if node.does.sends:
-                    sent[node.does.peer] = name
-                elif (before := sent.get(node.does.peer)) and not _waits_for(waits, before, f"ready-{name}"):
-                    waits[f"ready-{name}"][before] = None
-
-
-def _waits_for(waits: Mapping[str, Iterable[str]], name: str, other: str) -> bool:
-    """Return whether `name` waits for `other`, directly or not."""
-    known, left = {name}, [name]
-    while left:
-        if (now := left.pop()) == other:
-            return True
-        left += [before for before in waits[now] if before not in known]
-        known.update(waits[now])
-    return False
 
 
 def _with_matrix(step: Step, rows: Mapping[int, tuple[int, ...]]) -> CollectiveStep:

@@ -78,9 +78,19 @@ def test_what_transfers_wait_for() -> None:
     assert (both[one], both[f"ready-{one}"], both["n4-r0"]) == ({f"ready-{one}"}, {"n0-r0", "n0-r1"}, {"n3-r0", one})
     buffered = waits["buffered"]
     assert buffered["n4-r0"] == {"n3-r0", f"ready-{one}"}
-    # Rank 0 says that it is ready behind what it sends. If rank 1 did so too, neither could start.
-    assert one in buffered[f"ready-{other}"]
-    assert buffered[f"ready-{one}"] == {"n0-r0", "n0-r1"}
+    assert buffered[f"ready-{one}"] == buffered[f"ready-{other}"] == {"n0-r0", "n0-r1"}
+    turns = [read(sources, transfers=transfers).in_turn for transfers in ("eager", "rendezvous", "buffered")]
+    assert turns == [False, False, True]
+
+
+@pytest.mark.parametrize(("ranks", "described"), [(2, True), (16, True), (17, False)])
+def test_collectives_of_gloo_are_described_message_by_message_in_small_groups(ranks: int, described: bool) -> None:
+    source = Source("a.et", delimited(NEW["GlobalMetadata"](version="1"), node(1, 7, comm_type=0, comm_size=900)))
+    for transfers in ("eager", "buffered"):
+        [step] = read([source], ranks=ranks, transfers=transfers).nodes
+        assert isinstance(step, CollectiveStep)
+        is_gloo = described and transfers == "buffered"
+        assert (step.algorithm, step.rounds) == (("gloo", True) if is_gloo else (None, False))
 
 
 def test_both_generations_of_the_schema_say_the_same() -> None:
