@@ -363,6 +363,7 @@ PositiveReal = Annotated[
     Fraction, PlainValidator(_positive_real), _AS_REAL, WithJsonSchema({**_REAL, "exclusiveMinimum": 0})
 ]
 _NAME, _STEP_NAME = "[A-Za-z][A-Za-z0-9_-]{0,31}", "[A-Za-z][A-Za-z0-9_.-]{0,63}"
+NAME = re.compile(_NAME)
 Name = Annotated[
     str,
     PlainValidator(_named(_NAME, "a name (up to 32 letters, digits, '-', '_'; a letter first)")),

@@ -103,7 +103,8 @@ def _agent(
     from echelon.agent.metrics import serve
     from echelon.agent.reporting import Reporter
     from echelon.agent.watching import Agent, Watched
-    from echelon.quantities import QuantityError, duration_s
+    from echelon.documents import NAME
+    from echelon.quantities import QuantityError, duration_s, shown
 
     try:
         gap_s = None if idle_gap is None else float(duration_s(idle_gap))
@@ -112,6 +113,9 @@ def _agent(
     if gap_s == 0:
         fail("--idle-gap: 0 s is no silence (give more)")
     host = worker or socket.gethostname().partition(".")[0]
+    for option, name in (("--job", job), ("--worker", host)):
+        if not NAME.fullmatch(name):
+            fail(f"{option}: {shown(name)} is not a name (up to 32 letters, digits, '-', '_'; a letter first)")
     reporter = Reporter(client, job, host, _say)
     agent = Agent(Watched(job, dscp, gap_s, ebpf), reporter, _say)
     if metrics is not None:
