@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from echelon.agent import cgroups
 from tests.echelon.agent import kernel
 from tests.echelon.service.lab import BIN, free_port
 
@@ -159,3 +160,25 @@ def test_sockets_for_both_families_are_marked_once(tmp_path: Path) -> None:
     done = ended(tmp_path, "run", "--dscp", "10", "--", sys.executable, "-c", DUAL, str(10 << 2))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "8\n"
+
+
+@needs_ebpf
+def test_a_group_that_vanishes_ends_its_connections_and_not_the_agent(tmp_path: Path) -> None:
+    group = cgroups.own_group() / JOB
+    group.mkdir()
+    agent = subprocess.Popen(
+        command(tmp_path, "watch", "--cgroup", group), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert agent.stderr is not None
+        # It watches, and cannot report.
+        said = [agent.stderr.readline(), agent.stderr.readline()]
+    finally:
+        group.rmdir()
+    # Two readings or more of a group that is not there.
+    time.sleep(2.5)
+    assert agent.poll() is None, said
+    agent.send_signal(signal.SIGTERM)
+    _, rest = agent.communicate(timeout=PATIENCE_S)
+    assert agent.returncode == 0
+    assert "Traceback" not in rest + "".join(said)
