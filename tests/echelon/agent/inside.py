@@ -1,10 +1,10 @@
 """Run as a module: agents beside an unmodified program, in a sandbox; prints what was seen as a line of JSON.
 
-    python -m tests.echelon.agent.inside [--no-ebpf | --watch | --iterations | --udp]
+    python -m tests.echelon.agent.inside [--no-ebpf | --watch | --iterations | --udp | --training]
 
 With `--watch`, a program runs already when an agent begins to watch its control group. With `--iterations`, a program
 sends the same again after each silence, and more than its file says. With `--udp`, the program of the documentation's
-page writes the shim itself.
+page writes the shim itself. With `--training`, the ranks of a job of PyTorch train.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ from tests.echelon.service.lab import ring, settle, until
 
 ROOT = Path(__file__).resolve().parents[3]
 
+ROUNDS = 3
 IDLE_GAP_S = 0.2
 SENT = 1_600_000
 """Bytes of an iteration: the ring's file says 1 MB."""
@@ -127,6 +129,60 @@ def udp(here: Place) -> dict[str, Any]:
     return {"counted": {flow.name: counted[flow.name] for flow in here.client.job("bert").flows if flow.src == "h1"}}
 
 
+def training(here: Place) -> dict[str, Any]:
+    """Train with agents on both hosts; compare after each round what they reported with what the kernel says."""
+    rounds = []
+    for rank, host in enumerate(("h1", "h2")):
+        interface = subprocess.run(
+            [*here.in_host(host), "ip", "-o", "-4", "addr", "show", "scope", "global"],
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.split()[1]
+        names = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.1", "GLOO_SOCKET_IFNAME": interface}
+        os.environ.update(names, OMP_NUM_THREADS="1")
+        here.agent(host, HERE / "training.py", here.directory, str(ROUNDS))
+    for number in range(ROUNDS):
+        until(
+            lambda number=number: all((here.directory / f"trained-{rank}-{number}").exists() for rank in (0, 1)),
+            f"the ranks do not train: {here.lines}",
+        )
+        until(
+            lambda: (
+                reported(here) == (by_kernel := {host: established(here, host) for host in ("h1", "h2")})
+                and here.connections() == {ports for seen in by_kernel.values() for ports in seen}
+            ),
+            f"reported {reported(here)}, by the kernel {[established(here, host) for host in ('h1', 'h2')]}",
+        )
+        rounds.append({host: sorted(seen) for host, seen in reported(here).items()})
+        (here.directory / f"go-{number}").touch()
+    until(lambda: reported(here) == {"h1": set(), "h2": set()}, f"connections stay: {reported(here)}")
+    return {"rounds": rounds}
+
+
+def reported(here: Place) -> dict[str, set[tuple[int, int]]]:
+    """Return the local and the remote port of each connection that agents reported, by host."""
+    known = here.client.connections(JOB).connections
+    return {host: {(one.local[1], one.remote[1]) for one in known.get(host, ())} for host in ("h1", "h2")}
+
+
+def established(here: Place, host: str) -> set[tuple[int, int]]:
+    """Return the same as the tables of the kernel have it, for connections with the other host."""
+    shown = subprocess.run(
+        [*here.in_host(host), "cat", "/proc/net/tcp", "/proc/net/tcp6"], check=True, capture_output=True, text=True
+    ).stdout
+    own, other = ("h1", "h2") if host == "h1" else ("h2", "h1")
+    # Addresses are words in the order of this machine; those of IPv4 are the last word of IPv6's.
+    ends = [socket.inet_aton(here.lab.fabric.hosts[name].ipv4)[::-1].hex().upper() for name in (own, other)]
+    found = set()
+    for line in shown.splitlines():
+        _, local, remote, state, *_ = line.split()
+        addresses, ports = zip(*(end.split(":") for end in (local, remote)), strict=False) if ":" in local else ((), ())
+        if state == "01" and [address[-8:] for address in addresses] == ends:
+            found.add((int(ports[0], 16), int(ports[1], 16)))
+    return found
+
+
 def command(process: int) -> str:
     return Path(f"/proc/{process}/cmdline").read_text()
 
@@ -140,7 +196,7 @@ def both(ports: Sequence[int], port: int) -> set[tuple[int, int]]:
 
 
 def main() -> int:
-    modes = {"--watch": watch, "--iterations": iterations, "--udp": udp}
+    modes = {"--watch": watch, "--iterations": iterations, "--udp": udp, "--training": training}
     with place(telemetry={"correct_sizes": True}) as here:
         mode = modes.get(sys.argv[1]) if sys.argv[1:] else None
         seen = follow(here, sys.argv[1:]) if mode is None else mode(here)

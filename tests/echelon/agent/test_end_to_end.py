@@ -85,3 +85,20 @@ def test_switches_recognise_datagrams_of_the_page_s_program() -> None:
     found = seen("--udp")
     assert len(found["counted"]) == 2
     assert all(count == [3 * 8, 3 * (10_000 + 8 * HEADER_BYTES)] for count in found["counted"].values()), found
+
+
+@pytest.mark.long
+def test_what_is_reported_of_a_job_of_pytorch_is_what_the_kernel_knows() -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
+    rounds = seen("--training")["rounds"]
+    assert len(rounds) == 3
+    for one in rounds:
+        # The store's connection, and at least one of gloo's.
+        assert len(one["h1"]) >= 2
+        assert {tuple(ports) for ports in one["h1"]} == {(local, remote) for remote, local in one["h2"]}
+    # Every round has new connections; PyTorch keeps some of those of the rounds before.
+    seen_before: set[tuple[int, int]] = set()
+    for one in rounds:
+        ports = {(local, remote) for local, remote in one["h1"]}
+        assert len(ports - seen_before) >= 2
+        seen_before |= ports
