@@ -33,7 +33,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "fat_tree_4.yaml": ("fat-tree",),
     "rail_optimised_4_4.yaml": ("rail-optimised", "--servers", "4", "--rails", "4", "--spines", "2"),
 }
-BY_HAND = {"leaf_spine.yaml"}
+BY_HAND = {"dumbbell_3_50.yaml", "leaf_spine.yaml"}
 
 
 def fabric_command(*arguments: str) -> tuple[int, str, str]:

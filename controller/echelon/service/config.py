@@ -19,7 +19,7 @@ audit: 30 s                           # how often the switches are read and comp
 lease: 5 s                            # after which a silent leader is replaced (etcd) or reported (sqlite)
 limits: {jobs: 1000, flows_per_job: 10000, body: 1 MB, connections: 1000, connections_per_address: 200}
 coalesce: 5 ms                        # changes within this time become one plan
-telemetry: {correct_distances: false} # feed observed distances back to the policy
+telemetry: {correct_distances: false, correct_sizes: false}  # go by what switches and agents see (observability.md)
 log: {format: text, level: info}      # format: text or json (default: text on a terminal, else json)
 ```
 """

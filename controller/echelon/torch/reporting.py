@@ -20,18 +20,18 @@ from typing import Any
 
 from echelon.torch.observer import Observer
 
-_active: Reporter | None = None
+_active: RankReporter | None = None
 
 
-def report() -> Reporter:
+def report() -> RankReporter:
     """Report this rank to the run whose socket and job are in the environment, from now on."""
     global _active
     if _active is None:
-        _active = Reporter(Path(os.environ["ECHELON_RUN_SOCKET"]), int(os.environ["ECHELON_RUN_WARM_UP"]))
+        _active = RankReporter(Path(os.environ["ECHELON_RUN_SOCKET"]), int(os.environ["ECHELON_RUN_WARM_UP"]))
     return _active
 
 
-class Reporter(Observer):
+class RankReporter(Observer):
     """An observer of one rank that tells a run what it sees, iteration by iteration."""
 
     def __init__(self, path: Path, warm_up: int) -> None:

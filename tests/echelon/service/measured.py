@@ -29,6 +29,7 @@ def exercised() -> Metrics:
     metrics.job_iteration("a", 1.5)
     metrics.job_tardiness("a", -0.25)
     metrics.distances_corrected()
+    metrics.sizes_corrected()
     metrics.connections_reported(3, 2)
     metrics.session_opened("s1")
     metrics.contested("s1")

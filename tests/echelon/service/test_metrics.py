@@ -52,6 +52,7 @@ def test_every_method_counts_where_it_should() -> None:
         ("echelon_job_iterations_total", (("training_job", "a"),)): 1,
         ("echelon_job_tardiness_seconds", (("training_job", "a"),)): -0.25,
         ("echelon_distance_corrections_total", ()): 1,
+        ("echelon_size_corrections_total", ()): 1,
         ("echelon_connections_reported_total", (("change", "opened"),)): 3,
         ("echelon_connections_reported_total", (("change", "closed"),)): 2,
         ("echelon_switch_sessions_total", (("switch", "s1"),)): 1,

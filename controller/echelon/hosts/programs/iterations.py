@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from echelon.completion import Completion
 from echelon.execution import IterationRecord, JobRecord
-from echelon.hosts.programs.messages import Hello, Operation, Step
+from echelon.hosts.programs.messages import Hello, RankOperation, RankStep
 from echelon.jobs.graph import Job
 from echelon.scenarios.observed import Observed, ObservedComputing, ObservedOperation
 
@@ -29,7 +29,7 @@ class _Job:
     """The number of ranks. None: no rank has said anything yet."""
     ready: set[int] = field(default_factory=set)
     begin_ns: int = 0
-    steps: list[dict[int, Step]] = field(default_factory=list)
+    steps: list[dict[int, RankStep]] = field(default_factory=list)
     """The steps of each iteration, by rank."""
     finished: int = 0
 
@@ -87,7 +87,7 @@ class ProgramIterations:
         """Return how many iterations a job has finished."""
         return self._jobs[job].finished
 
-    def note_step(self, name: str, rank: int, step: Step) -> None:
+    def note_step(self, name: str, rank: int, step: RankStep) -> None:
         """Keep the end of an iteration on one rank. Raise `ValueError` for one out of order."""
         job = self._jobs[name]
         if step.iteration > len(job.steps):
@@ -156,14 +156,14 @@ class ProgramIterations:
         return Fraction(time_ns - self._origin_ns, NS_PER_S)
 
 
-def _peer(operation: Operation, rank: int) -> int:
+def _peer(operation: RankOperation, rank: int) -> int:
     """Return the rank that an operation sends to: the next one of the group, for a collective."""
     if operation.kind == "send":
         return operation.ranks[operation.peer]
     return operation.ranks[(operation.ranks.index(rank) + 1) % len(operation.ranks)]
 
 
-def _between(begin_ns: int, step: Step) -> list[tuple[int, int]]:
+def _between(begin_ns: int, step: RankStep) -> list[tuple[int, int]]:
     """Return the times of an iteration in which a rank did not wait."""
     times, at_ns = [], begin_ns
     for start_ns, end_ns in sorted(step.waits):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.programs.iterations import ProgramIterations
-from echelon.hosts.programs.messages import Hello, RankLines, Ready, Step, begin
+from echelon.hosts.programs.messages import Hello, RankLines, RankReady, RankStep, begin
 from echelon.scenarios.results import RunError
 
 
@@ -79,16 +79,16 @@ class RankListener:
         except ValueError as error:
             raise RunError(f"a program tells the run what it does not understand: {error}") from None
 
-    def _note(self, rank: _Rank, message: Hello | Ready | Step) -> None:
+    def _note(self, rank: _Rank, message: Hello | RankReady | RankStep) -> None:
         match message:
             case Hello():
                 self._iterations.note_rank(message)
                 rank.hello = message
-            case Ready() if rank.hello is not None:
+            case RankReady() if rank.hello is not None:
                 self._iterations.note_ready(rank.hello.job, rank.hello.rank)
                 if not self._iterations.missing:
                     self._on_ready()
-            case Step() if rank.hello is not None:
+            case RankStep() if rank.hello is not None:
                 self._iterations.note_step(rank.hello.job, rank.hello.rank, message)
                 self._on_step()
             case _:

@@ -22,11 +22,11 @@ class Hello(NamedTuple):
     """The number of ranks of the job."""
 
 
-class Ready(NamedTuple):
+class RankReady(NamedTuple):
     """The rank has done the iterations that are not measured, and waits for the run to begin."""
 
 
-class Operation(NamedTuple):
+class RankOperation(NamedTuple):
     """An operation of an iteration."""
 
     number: int
@@ -41,17 +41,17 @@ class Operation(NamedTuple):
     end_ns: int
 
 
-class Step(NamedTuple):
+class RankStep(NamedTuple):
     """The end of an iteration, counted from 1."""
 
     iteration: int
     at_ns: int
-    operations: Sequence[Operation]
+    operations: Sequence[RankOperation]
     waits: Sequence[tuple[int, int]]
     """The times in which the rank waited for its operations."""
 
 
-Message = Hello | Ready | Step
+Message = Hello | RankReady | RankStep
 
 
 class RankLines:
@@ -75,10 +75,13 @@ def _message(line: bytes) -> Message:
             case ["hello", str(job), str(worker), int(rank), int(ranks)]:
                 return Hello(job, worker, rank, ranks)
             case ["ready"]:
-                return Ready()
+                return RankReady()
             case ["step", int(iteration), int(at_ns), list(operations), list(waits)]:
-                return Step(
-                    iteration, at_ns, [Operation(*one) for one in operations], [(start, end) for start, end in waits]
+                return RankStep(
+                    iteration,
+                    at_ns,
+                    [RankOperation(*one) for one in operations],
+                    [(start, end) for start, end in waits],
                 )
     except TypeError as error:
         raise ValueError(str(error)) from None
@@ -86,5 +89,5 @@ def _message(line: bytes) -> Message:
 
 
 def begin(at_ns: int) -> bytes:
-    """Return the answer to `Ready`: when the rank begins its first measured iteration."""
+    """Return the answer to `RankReady`: when the rank begins its first measured iteration."""
     return f"{at_ns}\n".encode()

@@ -8,7 +8,7 @@ import pytest
 
 from echelon.completion import Completion
 from echelon.hosts.programs.iterations import ProgramIterations
-from echelon.hosts.programs.messages import Hello, Operation, RankLines, Ready, Step, begin
+from echelon.hosts.programs.messages import Hello, RankLines, RankOperation, RankReady, RankStep, begin
 from echelon.jobs.graph import Flow, Job
 from echelon.scenarios.observed import ObservedComputing, ObservedOperation
 
@@ -36,12 +36,12 @@ def started(*jobs: Job, iterations: int, until: str = "exactly") -> tuple[Progra
 
 def test_an_iteration_ends_with_the_last_rank_though_the_first_is_ahead() -> None:
     made, ended = started(job("j", 1), iterations=2)
-    made.note_step("j", 0, Step(1, 12 * S, [], []))
-    made.note_step("j", 0, Step(2, 14 * S, [], []))
+    made.note_step("j", 0, RankStep(1, 12 * S, [], []))
+    made.note_step("j", 0, RankStep(2, 14 * S, [], []))
     assert ended == []
-    made.note_step("j", 1, Step(1, 13 * S, [], []))
+    made.note_step("j", 1, RankStep(1, 13 * S, [], []))
     assert ended == [("j", 1)]
-    made.note_step("j", 1, Step(2, 15 * S, [], []))
+    made.note_step("j", 1, RankStep(2, 15 * S, [], []))
     assert ended == [("j", 1), ("j", 2), ("j", 0)]
     assert [(of.start, of.finish) for of in made.records["j"].finished] == [(1, 3), (3, 5)]
     assert made.end_s == 5
@@ -50,12 +50,12 @@ def test_an_iteration_ends_with_the_last_rank_though_the_first_is_ahead() -> Non
 def test_what_ranks_saw_has_the_names_of_their_hosts() -> None:
     made, _ = started(job("j"), iterations=1)
     operations = [
-        Operation(0, "all-reduce", (0, 1), 0, 100, 11 * S, 13 * S),
-        Operation(1, "receive", (0, 1), 1, 50, 11 * S, 12 * S),
-        Operation(2, "send", (0, 1), 1, 70, 13 * S, 14 * S),
+        RankOperation(0, "all-reduce", (0, 1), 0, 100, 11 * S, 13 * S),
+        RankOperation(1, "receive", (0, 1), 1, 50, 11 * S, 12 * S),
+        RankOperation(2, "send", (0, 1), 1, 70, 13 * S, 14 * S),
     ]
-    made.note_step("j", 0, Step(1, 15 * S, operations, [(12 * S, 13 * S), (13 * S, 14 * S)]))
-    made.note_step("j", 1, Step(1, 15 * S, [], [(9 * S, 15 * S)]))
+    made.note_step("j", 0, RankStep(1, 15 * S, operations, [(12 * S, 13 * S), (13 * S, 14 * S)]))
+    made.note_step("j", 1, RankStep(1, 15 * S, [], [(9 * S, 15 * S)]))
     observed = made.observed["j"]
     assert observed.operations == (
         ObservedOperation("all-reduce-0-h1", 1, "h1", "h2", 100, Fraction(1), Fraction(3)),
@@ -70,10 +70,10 @@ def test_what_ranks_saw_has_the_names_of_their_hosts() -> None:
 def test_a_job_goes_on_until_the_slowest_is_done() -> None:
     made, ended = started(job("fast"), job("slow"), iterations=1, until="all-done")
     for rank in (0, 1):
-        made.note_step("fast", rank, Step(1, 11 * S, [], []))
+        made.note_step("fast", rank, RankStep(1, 11 * S, [], []))
     assert ended == [("fast", 1)]
     for rank in (0, 1):
-        made.note_step("slow", rank, Step(1, 12 * S, [], []))
+        made.note_step("slow", rank, RankStep(1, 12 * S, [], []))
     assert ended == [("fast", 1), ("slow", 1), ("slow", 0)]
 
 
@@ -82,10 +82,10 @@ def test_ranks_that_the_run_does_not_have_are_refused() -> None:
     for hello in (Hello("x", "h1", 2, 2), Hello("j", "h3", 2, 2), Hello("j", "h1", 0, 2)):
         with pytest.raises(ValueError, match="is none of the run's"):
             made.note_rank(hello)
-    made.note_step("j", 0, Step(1, 11 * S, [], []))
+    made.note_step("j", 0, RankStep(1, 11 * S, [], []))
     for step in (1, 3):
         with pytest.raises(ValueError, match="out of order"):
-            made.note_step("j", 0, Step(step, 11 * S, [], []))
+            made.note_step("j", 0, RankStep(step, 11 * S, [], []))
 
 
 def test_messages_are_read_from_any_pieces() -> None:
@@ -95,8 +95,8 @@ def test_messages_are_read_from_any_pieces() -> None:
         pieces = [text[at : at + size] for at in range(0, len(text), size)]
         assert [message for piece in pieces for message in lines.feed(piece)] == [
             Hello("j", "h1", 0, 2),
-            Ready(),
-            Step(1, 5, [Operation(0, "all-reduce", [0, 1], 0, 8, 1, 2)], [(1, 2)]),
+            RankReady(),
+            RankStep(1, 5, [RankOperation(0, "all-reduce", [0, 1], 0, 8, 1, 2)], [(1, 2)]),
         ]
     assert begin(7) == b"7\n"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.endhosts.datagrams import datagrams, payload, udp_socket
+from echelon.agent.datagrams import datagrams, payload, udp_socket
 from echelon.endhosts.segments import DataSegment
 from echelon.endhosts.shim import HEADER_BYTES, SHIM_AT, flow_key, read_payload
 from tests.conftest import examples
