@@ -8,12 +8,21 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from echelon.control.effects import Answer, Effect, Install, ReadCounters, Refuse, Save
-from echelon.control.events import HigherPrimary, IntentRefused, ReportConnections, StopWaiting, SwitchChanged
+from echelon.control.events import (
+    HigherPrimary,
+    IntentRefused,
+    ReportConnections,
+    ReportIterations,
+    StopWaiting,
+    SwitchChanged,
+)
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.intent import Part
+from echelon.telemetry.sizes import HostIteration
 from tests.echelon.control.world import FINISH, START, World, known_flows, merged, ring, small, two_by_two
 
 NAMES = ("a", "b", "c")
@@ -43,7 +52,7 @@ class Adversary(World):
     """A world that keeps books of what was acknowledged, and checks them and the switches at every turn."""
 
     def __init__(self, policy: str = "echelon", capabilities: Capabilities = TIGHT, coalesce_s: float = 0.0) -> None:
-        super().__init__(FABRIC, policy=policy, capabilities=capabilities, coalesce_s=coalesce_s)
+        super().__init__(FABRIC, policy=policy, capabilities=capabilities, coalesce_s=coalesce_s, correct_sizes=True)
         self.accepted: dict[str, Mapping[str, Any]] = {}
         """The documents of all jobs that were acknowledged and not removed since."""
         self.asked: dict[int, tuple[str, Mapping[str, Any] | None]] = {}
@@ -187,6 +196,11 @@ class Adversary(World):
         seen = tuple(("tcp", src, dst, port, port) for port in ports)
         self.carry_out_change(lambda request: ReportConnections(request, name, host, seen))
 
+    def measure(self, name: str, host: str, other: str, sent_bytes: int, count: int) -> None:
+        """Let the agent of a host report iterations, whether or not these are hosts of the job."""
+        seen = (HostIteration(Fraction(1), {other: sent_bytes}),) * count
+        self.carry_out_change(lambda request: ReportIterations(request, name, host, seen))
+
     def ask_wait(self, name: str) -> None:
         self.waits.add(self.wait_for(name))
 
@@ -281,6 +295,7 @@ Turn = Callable[[Adversary, random.Random], None]
 TURNS: tuple[tuple[int, Turn], ...] = (
     (10, lambda a, r: a.ask_for(r.choice(NAMES), r.choice(WORKERS), replaces=r.random() < 0.6)),
     (5, lambda a, r: a.ask_removal(r.choice(NAMES))),
+    (3, lambda a, r: a.measure(r.choice(NAMES), *r.sample(HOSTS, 2), r.randrange(10**6), r.choice((3, 8, 17)))),
     (6, lambda a, r: a.see(r.choice(NAMES), *r.sample(HOSTS, 2), r.sample(range(1, 5), r.randrange(3)))),
     (2, lambda a, r: a.ask_wait(r.choice(NAMES))),
     (1, lambda a, r: a.stop_waiting(r.randrange(8))),
