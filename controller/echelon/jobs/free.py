@@ -204,10 +204,13 @@ def _workers(ranks: Iterable[str], ranks_per_worker: int) -> list[str]:
 def _block(node: Step, ranks_per_worker: int) -> Block:
     """Return a node as steps that the ranks do, without what comes before."""
     if isinstance(node, CollectiveStep) and node.matrix is not None:
+        ranks = range(len(node.group))
+        # As in `AllToAll`, every rank begins with the one behind it.
         pairs = (
-            (f"{node.name}-w{src + 1}-w{dst + 1}", node.group[src], node.group[dst], size)
-            for src, row in enumerate(node.matrix)
-            for dst, size in enumerate(row)
+            (f"{node.name}-w{src + 1}-w{dst + 1}", node.group[src], node.group[dst], node.matrix[src][dst])
+            for shift in ranks
+            for src in ranks
+            for dst in [(src + shift) % len(ranks)]
         )
         return parallel(*(flow(*pair) for pair in pairs if pair[1] != pair[2] and pair[3]))
     if isinstance(node, CollectiveStep):
