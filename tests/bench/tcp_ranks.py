@@ -154,6 +154,7 @@ MECHANISMS = [
     Mechanism("pacing at half of it", transport={"host_rate": "5 Mbit/s"}),
     Mechanism("window of 20 kB", transport=SMALL),
     Mechanism("pause", recognition=PAUSE),
+    Mechanism("pause, and a level for acknowledgements", AcknowledgementsApart, PAUSE),
     Mechanism("window of 64 kB, pause", recognition=PAUSE, transport={"receive_window": "64 kB"}),
     Mechanism("window of 20 kB, pause", recognition=PAUSE, transport=SMALL),
     Mechanism("the same, and a level for acknowledgements", AcknowledgementsApart, PAUSE, SMALL),

@@ -99,6 +99,11 @@ EXTREMES = (
             ),
         ),
     ),
+    TableEntry(
+        "tcp_answer",
+        (("src", (1 << 32) - 1), ("dst", 0), ("src_port", 65535), ("dst_port", 0)),
+        (ActionCall("set_answered", (("answered", (1 << 14) - 1),)),),
+    ),
     TableEntry("shim_flow", (("job", 0), ("flow", 65535)), (ActionCall("set_flow", (("flow", 0),)),)),
 )
 
