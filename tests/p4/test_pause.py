@@ -56,6 +56,8 @@ class Run:
     window_bytes: int = 20_000
     holds: bool = False
     """Whether the switch takes its queues for queues behind it."""
+    flow_bytes: int = 1 << 31
+    """The bytes of the connection that belong to its flow."""
     tally: TcpTally = field(default_factory=TcpTally)
     data: list[tuple[int, int]] = field(default_factory=list)
     """Time and queue of each packet of data that has left the switch."""
@@ -92,7 +94,7 @@ class Run:
             tables[i + "marking.queue_to_dscp"].insert((queue,), 0, i + "marking.set_dscp", [queue << 3])
         ends = (ip(SENDER), ip(RECEIVER), 100, 200)
         tables[c + "tcp_connection"].insert(ends, 0, c + "set_connection", [CONNECTION, 2, 1, 1 << 31, 1 << 31, 1])
-        tables[c + "segment"].insert((CONNECTION, (0, 1 << 31)), 1, c + "set_segment", [0, 1 << 31])
+        tables[c + "segment"].insert((CONNECTION, (0, self.flow_bytes - 1)), 1, c + "set_segment", [0, self.flow_bytes])
         self.flow = tables[i + "flow.flow"].insert((0,), 0, "fixed", [RECEIVER, RECEIVER, LOW])
         tables[c + "shim_flow"].insert((9, 1), 0, c + "set_flow", [1])
         tables[i + "flow.flow"].insert((1,), 0, "fixed", [RECEIVER, RECEIVER, RIVAL_QUEUE])
@@ -166,6 +168,17 @@ def test_a_connection_that_never_pauses_stays_in_its_queue_unless_it_is_paused(c
     # them to pass.
     assert 0 < paused.windows.count(0) <= 20
     assert max(after - before for (before, _), (after, _) in pairwise(paused.data)) < 20 * MS
+
+
+def test_bytes_that_no_flow_claims_are_not_paused(compiled: Program) -> None:
+    """A flow ends, perhaps with a packet that has to stay; what comes after it has its window."""
+    for at_ms in range(50, 80, 2):
+        run = Run(compiled, flow_bytes=100 * 1000)
+        run.loop.at(at_ms * MS, run.rerank, HIGH)
+        run.connection.write(300 * 1000)
+        run.loop.run()
+        assert run.connection.received_bytes == 300 * 1000
+        assert 0 not in run.windows[-50:]
 
 
 def test_acknowledgements_are_untouched_without_an_entry(compiled: Program) -> None:

@@ -105,9 +105,9 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
         if (meta.ranking != Ranking.NONE) {
             stream_queue.write((bit<32>)meta.stream, meta.queue);
             stream_sequence.write((bit<32>)meta.stream, meta.sequence);
-            if (meta.in_sequence == 1) {
-                connection_stays.write((bit<32>)meta.connection, stays);
-            }
+        }
+        if (meta.in_sequence == 1) {
+            connection_stays.write((bit<32>)meta.connection, stays);
         }
     }
 }
