@@ -2,17 +2,25 @@
 
 Two equal jobs each have 300 ms to send over the bottleneck, and compute for as long or half as long, in one to eight
 micro-batches. `python -m tests.bench.tcp_ranks` runs all cases in virtual time (four minutes of one processor) and
-prints the mean iteration over that of the same jobs over the shim; with the number of a column, for that column.
+prints the mean iteration over that of the same jobs over the shim; with the number of a column, for that column. With
+`--on namespaces` it runs the shim, `echelon` and the pause once each with the kernel's TCP (root; a minute a column).
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import mean
+from tempfile import TemporaryDirectory
 from unittest.mock import patch
+
+import yaml
 
 from echelon.execution import duration_s
 from echelon.experiments.measure import scenario_of
@@ -177,8 +185,33 @@ def iteration_s(run: PolicyRun) -> float:
     return mean(float(duration_s(each)) for record in of_jobs for each in record.finished[SKIPPED:])
 
 
+def on_real_hosts(pair: Pair, mechanism: Mechanism | None, target: str) -> float:
+    """Return the mean iteration time on namespaces, in seconds."""
+    chosen = Mechanism("shim") if mechanism is None else mechanism
+    document = pair.scenario(None if mechanism is None else chosen.recognition, chosen.transport)
+    with TemporaryDirectory() as directory:
+        file, out = Path(directory, "pair.yaml"), Path(directory, "out")
+        file.write_text(yaml.safe_dump({**document, "iterations": ITERATIONS - SKIPPED}), encoding="utf-8")
+        command = ["echelon", "run", str(file), "--on", "namespaces", "--target", target, "--out", str(out)]
+        subprocess.run([sys.executable, "-m", *command], check=True, stdout=subprocess.DEVNULL)
+        jobs = json.loads((out / "results.json").read_text())["results"]["echelon"]["jobs"]
+    return mean(seconds for job in jobs.values() for seconds in job["iteration_times_s"][SKIPPED:])
+
+
 def main() -> None:
-    pairs = [PAIRS[int(column)] for column in sys.argv[1:]] or PAIRS
+    parser = argparse.ArgumentParser()
+    parser.add_argument("columns", nargs="*", type=int)
+    parser.add_argument("--on", choices=["namespaces"])
+    parser.add_argument("--target", default="softswitch")
+    arguments = parser.parse_args()
+    pairs = [PAIRS[column] for column in arguments.columns] or PAIRS
+    if arguments.on:
+        paused = Mechanism("pause", recognition=PAUSE, transport=SMALL)
+        print("| | over the shim | `echelon` | window of 20 kB, pause |\n|---|---|---|---|")
+        for pair in pairs:
+            seconds = [on_real_hosts(pair, each, arguments.target) for each in (None, Mechanism("echelon"), paused)]
+            print(f"| {pair} | {' | '.join(f'{each:.3f} s' for each in seconds)} |", flush=True)
+        return
     print(f"| | {' | '.join(map(str, pairs))} | reordered |\n|---|{'---|' * (len(pairs) + 1)}")
     shim = [iteration_s(run_of(pair, None)) for pair in pairs]
     print(f"| over the shim | {' | '.join(f'{each:.3f} s' for each in shim)} | 0 |", flush=True)
