@@ -39,6 +39,8 @@ register<time_us_t>(STREAMS) stream_left_us;
 register<bit<32>>(ECHELONFLOWS) late_us;
 // How far each connection has sent: Classifier writes it, Pause reads it.
 register<bytes_sent_t>(CONNECTIONS) connection_sent;
+// When the last packet of the connection arrived: Classifier writes it, Pause reads it.
+register<time_us_t>(CONNECTIONS) connection_last_us;
 // Whether the last packet of the connection had to stay in a lower queue: Promotion writes it, Pause reads it.
 register<bit<1>>(CONNECTIONS) connection_stays;
 // 1 and the last acknowledgement of the connection that passed: Pause writes it, Promotion reads it.
@@ -88,8 +90,8 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         } else if (hdr.ipv4.isValid() && hdr.ipv4.ttl <= 1) {
             drop_because(DROP_TTL);
         } else {
-            classifier.apply(hdr, meta, now, connection_sent, stream_left_us);
-            pause.apply(hdr, connection_sent, connection_stays, connection_acked);
+            classifier.apply(hdr, meta, now, connection_sent, connection_last_us, stream_left_us);
+            pause.apply(hdr, now, connection_sent, connection_last_us, connection_stays, connection_acked);
             if (meta.is_flow == 1) {
                 flow.apply(hdr, meta);
             }

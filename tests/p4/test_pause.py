@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.frames import ipv4, ones_complement, shim
 
-from echelon.endhosts.tcp.frames import TcpAddress, parse
+from echelon.endhosts.tcp.frames import ACK, SegmentFrames, TcpAddress, parse
 from echelon.endhosts.tcp.sender import TcpSettings, TcpTally
 from echelon.endhosts.tcp.stack import Connection, TcpStack, Urgency
 from echelon.lowering.capabilities import OuterQueues
@@ -179,6 +180,17 @@ def test_bytes_that_no_flow_claims_are_not_paused(compiled: Program) -> None:
         run.loop.run()
         assert run.connection.received_bytes == 300 * 1000
         assert 0 not in run.windows[-50:]
+
+
+def test_a_forged_packet_stalls_nobody(compiled: Program) -> None:
+    """It seems to be a megabyte ahead, so that no acknowledgement covers what the switch has seen."""
+    run = Run(compiled)
+    forged = SegmentFrames(ADDRESS, stamped=True).build(zlib.crc32(ADDRESS.key) + (1 << 20) & 0xFFFFFFFF, 0, ACK, 1000)
+    run.loop.at(50 * MS, run.send, forged)
+    run.loop.at(100 * MS, run.rerank, HIGH)
+    run.connection.write(400 * 1000)
+    run.loop.run()
+    assert run.connection.received_bytes == 400 * 1000
 
 
 def test_acknowledgements_are_untouched_without_an_entry(compiled: Program) -> None:

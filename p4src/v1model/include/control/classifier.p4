@@ -3,11 +3,11 @@
 // connection (5-tuple) and the bytes that the connection has carried since its iteration started.
 
 control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
-                   register<bytes_sent_t> connection_sent, register<time_us_t> stream_left_us) {
+                   register<bytes_sent_t> connection_sent, register<time_us_t> connection_last_us,
+                   register<time_us_t> stream_left_us) {
     register<valid_epoch_t>(JOBS) job_epoch;
     register<bit<32>>(CONNECTIONS) connection_bytes;
     register<valid_epoch_t>(CONNECTIONS) connection_epoch;
-    register<time_us_t>(CONNECTIONS) connection_last_us;
 
     @id(0x01000101)
     action set_flow(flow_id_t flow) {
