@@ -30,5 +30,6 @@ def count(*_):
 
 
 register_optimizer_step_post_hook(count)
+sys.path.insert(0, str(Path(script).parent))
 runpy.run_path(script, run_name="__main__")
 (out / f"sent-{os.environ['RANK']}.json").write_text(json.dumps(sent))
