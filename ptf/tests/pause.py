@@ -79,7 +79,7 @@ class ClosesTheWindowWhileItStays(_PauseTest):
 
 @skipped_on(tna=_NO_ROOM)
 class TouchesNothingUnlessAsked(_PauseTest):
-    """Without an entry for its acknowledgements, a connection that has to stay keeps its window."""
+    """A connection without an entry for its acknowledgements keeps its window, even if it has to stay."""
 
     def runTest(self) -> None:
         self.slow_queue(_SLOW, _PACKETS_PER_S, _PAYLOAD + 54)

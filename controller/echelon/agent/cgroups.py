@@ -7,7 +7,6 @@ import re
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from echelon.agent.connection import AgentError
@@ -107,9 +106,7 @@ class JobGroup:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def fileno(self) -> int:

@@ -7,24 +7,28 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from struct import Struct
 
-from echelon.endhosts.shim import HEADER_BYTES, LAST, MAX_REMAINING, SHIM_AT, SHIM_PORT, SHIM_VERSION, UNSTAMPED
+from echelon.endhosts.segments import DataSegment
+from echelon.endhosts.shim import (
+    HEADER_BYTES,
+    MAX_REMAINING,
+    SHIM_AT,
+    SHIM_PORT,
+    SHIM_VERSION,
+    ShimPayloads,
+    flow_key,
+    read_payload,
+)
+from echelon.socket_options import ECT0, SO_NO_CHECK
 
 __all__ = ["SHIM_PORT", "datagrams", "payload", "udp_socket"]
-
-_SHIM = Struct("!BBHHHI8s")
-"""Version and flags, epoch, job, flow, marks, remaining, stamp."""
-_SHIM_BYTES = HEADER_BYTES - SHIM_AT
-_SO_NO_CHECK = 11
-_ECT0 = 0b10
 
 
 def udp_socket() -> socket.socket:
     """Return a UDP socket over IPv4 that sends without checksums: switches write into the shim."""
     made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    made.setsockopt(socket.SOL_SOCKET, _SO_NO_CHECK, 1)
-    made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _ECT0)
+    made.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
+    made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
     return made
 
 
@@ -42,17 +46,16 @@ def datagrams(job: int, flow: int, iteration: int, data: bytes, payload_bytes: i
     remaining = len(data) + count * HEADER_BYTES
     if remaining > MAX_REMAINING:
         raise ValueError(f"{len(data)} bytes: the shim counts {MAX_REMAINING} with all headers (make two flows of it)")
-    view = memoryview(data)
+    shims, view = ShimPayloads(flow_key(iteration % 256, job, flow)), memoryview(data)
     for start in range(0, len(data), payload_bytes):
         part = view[start : start + payload_bytes]
         is_last = start + payload_bytes >= len(data)
-        first = SHIM_VERSION << 4 | (LAST if is_last else 0)
-        yield _SHIM.pack(first, iteration % 256, job, flow, 0, remaining, UNSTAMPED) + part
+        yield shims.data(DataSegment(remaining, HEADER_BYTES, is_last)) + part
         remaining -= len(part) + HEADER_BYTES
 
 
 def payload(datagram: bytes) -> bytes:
     """Return what a datagram with a shim carries. Raise `ValueError` for one without."""
-    if len(datagram) < _SHIM_BYTES or datagram[0] >> 4 != SHIM_VERSION:
+    if read_payload(datagram) is None:
         raise ValueError(f"there is no shim of version {SHIM_VERSION}")
-    return datagram[_SHIM_BYTES:]
+    return datagram[HEADER_BYTES - SHIM_AT :]

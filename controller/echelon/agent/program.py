@@ -14,7 +14,6 @@ import socket
 import struct
 from ctypes.util import find_library
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from echelon.agent.connection import AgentError, TcpConnection
@@ -63,9 +62,7 @@ class KernelProgram:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def fileno(self) -> int:

@@ -8,7 +8,6 @@ import socket
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 from pyroute2.netlink import (  # type: ignore[import-untyped]
@@ -83,9 +82,7 @@ class SocketList:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._netlink.close()
 
     def read(self) -> list[TcpSocket]:

@@ -29,8 +29,6 @@ REFUSALS = frozenset({409, 413, 422})
 _POLL_S = 30.0
 """Period after which a long poll is repeated."""
 _SPARKS = 32
-_SIZE_TOLERANCE = 0.02
-"""As `echelon.telemetry.sizes`, which takes long to import."""
 _FLOWS_SHOWN = 20
 
 
@@ -377,6 +375,8 @@ def _facts(job: JobResource) -> list[tuple[str, str]]:
 
 def _show_measurements(job: JobResource) -> None:
     """Show what the agents on the job's hosts measured, and the file's sizes where they measured others."""
+    from echelon.telemetry.sizes import SIZE_TOLERANCE
+
     columns = [
         tables.Column("host"),
         tables.Column("iteration", right=True),
@@ -398,7 +398,7 @@ def _show_measurements(job: JobResource) -> None:
     ]
     tables.show(columns, rows, "")
     for size in job.sizes:
-        if abs(size.measured_bytes - size.profiled_bytes) > _SIZE_TOLERANCE * size.profiled_bytes:
+        if abs(size.measured_bytes - size.profiled_bytes) > SIZE_TOLERANCE * size.profiled_bytes:
             plans = "its file says" if size.used_bytes == size.profiled_bytes else "plans go by what it sends, not by"
             typer.echo(
                 f"{size.src} sends {figures.size(size.measured_bytes)} to {size.dst} in an iteration; "

@@ -62,7 +62,7 @@ class SizesCorrected:
 
     job: str
     factors: Mapping[tuple[str, str], Fraction]
-    """By source and destination; a direction that is not named has the sizes of the job's file."""
+    """The factors by source and destination. A direction without one has the sizes of the job's file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -375,7 +375,7 @@ class ScenarioSpec(Section):
     ecn_threshold: Count | None = None
     """The number of packets in a queue from which a packet is marked. Default: the target's own."""
     commands: Annotated[dict[Name, Command], Field(default_factory=dict)]
-    """On real hosts, jobs whose workers run this command; elsewhere they are emulated."""
+    """The commands of jobs whose workers are programs on real hosts. Elsewhere these jobs are emulated."""
 
     @model_validator(mode="after")
     def _check(self) -> ScenarioSpec:

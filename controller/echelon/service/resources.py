@@ -80,9 +80,9 @@ class HostMeasurement(Resource):
     iteration_times_s: tuple[float, ...]
     """Durations, oldest first."""
     sent_bytes: dict[str, int]
-    """What the host sent in the latest of them, by destination; each byte counts once."""
+    """The bytes that the host sent in the latest of them, by destination. Each byte counts once."""
     retransmitted_bytes: int
-    """What it sent again in the latest of them."""
+    """The bytes that it sent again in the latest of them."""
     stalled_s: float
     """The time in the latest of them in which the host had data to send and its send buffers were too small."""
 
@@ -93,11 +93,11 @@ class SizeReport(Resource):
     src: str
     dst: str
     profiled_bytes: int
-    """What the job's file says."""
+    """The size in the job's file."""
     measured_bytes: int
-    """What the host sent in the latest iteration."""
+    """The bytes that the host sent in the latest iteration."""
     used_bytes: int
-    """What plans go by: the file's, or the measured ones where these replace it (`telemetry.correct_sizes`)."""
+    """The size that plans go by: the file's, or the measured one where it replaces that (`telemetry.correct_sizes`)."""
 
 
 class JobResource(Resource):
@@ -119,7 +119,7 @@ class JobResource(Resource):
     """Durations of the latest iterations as switches saw them, oldest first."""
     echelonflows: tuple[EchelonFlowReport, ...] = ()
     measurements: tuple[HostMeasurement, ...] = ()
-    """What hosts measured, where agents run."""
+    """The measurements of the hosts on which agents run."""
     sizes: tuple[SizeReport, ...] = ()
     """The sizes that hosts measured, beside those of the file."""
     flows: tuple[FlowNumbers, ...] = ()

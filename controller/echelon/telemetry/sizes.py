@@ -32,7 +32,7 @@ class HostIteration:
 
     duration_s: Fraction
     sent_bytes: Mapping[str, int]
-    """By the host that they were sent to; each byte counts once."""
+    """The bytes sent, by destination host. Each byte counts once."""
     retransmitted_bytes: int = 0
     stalled_s: Fraction = Fraction(0)
     """The time with data to send in which the send buffer was too small, over all connections."""

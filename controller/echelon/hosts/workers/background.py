@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from echelon.endhosts.shim import DISCARD_PORT
 from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers.assignment import Assignment, ConstantRate
-from echelon.hosts.workers.socket_options import ECT0
+from echelon.socket_options import ECT0
 
 _HEADERS_BYTES = 42
 _NS_PER_S = 1_000_000_000

@@ -21,14 +21,14 @@ from echelon.endhosts.transport import FlowReceiver, FlowSender
 from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers.assignment import Assignment, ShimCarriage
 from echelon.hosts.workers.carriers import FlowEvents, HostPacketCounts
-from echelon.hosts.workers.socket_options import (
+from echelon.jobs.graph import Flow, Job
+from echelon.socket_options import (
     ECT0,
     IP_MTU_DISCOVER,
     IP_PMTUDISC_DO,
     SO_NO_CHECK,
     set_receive_buffer,
 )
-from echelon.jobs.graph import Flow, Job
 
 _CONNECTION_PORTS = 0xC000
 _NS_PER_S = 1_000_000_000

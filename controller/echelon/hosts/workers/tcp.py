@@ -19,10 +19,10 @@ from pathlib import Path
 from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.workers.assignment import Assignment, TcpCarriage
 from echelon.hosts.workers.carriers import FlowEvents, HostPacketCounts
-from echelon.hosts.workers.socket_options import SO_MAX_PACING_RATE, TCP_NOTSENT_LOWAT, set_receive_buffer
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Flow, Job
 from echelon.scenarios.results import RunError
+from echelon.socket_options import SO_MAX_PACING_RATE, TCP_NOTSENT_LOWAT, set_receive_buffer
 
 _CHUNK = bytes(64 << 10)
 _RECEIPT = b"."

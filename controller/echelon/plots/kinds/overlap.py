@@ -1,4 +1,4 @@
-"""Which jobs communicate, when, and when they do so at the same time."""
+"""A picture of when each job communicates, and when jobs do so at the same time."""
 
 from __future__ import annotations
 

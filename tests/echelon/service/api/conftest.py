@@ -27,7 +27,7 @@ class Api:
     """A token."""
     reader: str
     agent: str
-    """That of an agent of job `d`."""
+    """The token of an agent of job `d`."""
     exchanges: list[Exchange]
 
     @property
