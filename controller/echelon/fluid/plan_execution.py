@@ -17,7 +17,7 @@ from echelon.fluid.network import FlowUnderWay, FluidPort, Neighbourhood
 from echelon.fluid.rounding import Arithmetic
 from echelon.fluid.sharing import QueueSharing, SharedPort
 from echelon.plan import Plan
-from echelon.rankings.base import Execution, Rank, Ranking
+from echelon.rankings.base import Execution, Rank, RatedExecution, Ranking
 from echelon.rankings.fixed import Fixed
 
 _Standing = tuple[tuple[int, ...], int, Number | None]
@@ -69,6 +69,8 @@ class _AtPort:
     """The time when the first rank ends."""
     counting: list[Rank] = field(default_factory=list)
     """The ranks that end after some bytes."""
+    rated: list[RatedExecution[Any]] = field(default_factory=list)
+    """The executions of ranks that hold for as long as rates say."""
 
 
 @dataclass(slots=True)
@@ -168,6 +170,7 @@ class PlanExecution:
                     opening.append(number)
             standings.append(self._number(flow, of) if of.standing is None else of.standing)
         rates, held_up = self._sharing.rates(standings)
+        changes_s += self._rated_changes_s(now_s, neighbourhood, rates)
         for number in opening:
             # A window matters only where others wait in the same queue.
             if held_up[number] and rates[number]:
@@ -184,13 +187,34 @@ class PlanExecution:
                     changes_s.append(now_s + rank.until_bytes / together_Bps)
         return Allocation(rates, min(changes_s, default=None))
 
+    def _rated_changes_s(
+        self,
+        now_s: Number,
+        neighbourhood: Neighbourhood,
+        rates_Bps: Sequence[Number],  # noqa: N803
+    ) -> list[Number]:
+        """Return when ranks end that hold for as long as rates say, by port."""
+        rated = [at for port in neighbourhood.ports if (at := self._at[port]).rated]
+        if not rated:
+            return []
+        rate_of = dict(zip(neighbourhood.flows, rates_Bps, strict=True))
+        ends_s = []
+        for at in rated:
+            assert at.present is not None
+            for execution in at.rated:
+                present = at.present[execution]
+                ends_s.append(execution.until_s(now_s, present, [rate_of[flow] for flow, _ in present]))
+        return [end_s for end_s in ends_s if end_s is not None]
+
     def _rank(self, now_s: Number, port: FluidPort, at: _AtPort) -> None:
         """Rank the flows at a port."""
         at.until_s = None
         at.counting = []
+        at.rated = []
         if at.present is None:
             at.present = self._present(port)
         for execution, present in at.present.items():
+            by_rates = False
             for (flow, _), rank in zip(present, execution.ranks(now_s, port.link, present), strict=True):
                 before = at.ranks.get(flow)
                 if before is None or before.queue != rank.queue:
@@ -200,7 +224,10 @@ class PlanExecution:
                     at.until_s = rank.until_s
                 if rank.until_bytes is not None:
                     at.counting.append(rank)
-        at.outdated = bool(at.counting)
+                by_rates = by_rates or rank.by_rates
+            if by_rates and isinstance(execution, RatedExecution):
+                at.rated.append(execution)
+        at.outdated = bool(at.counting or at.rated)
 
     def _present(self, port: FluidPort) -> Mapping[Execution[Any], Sequence[tuple[FlowUnderWay, Ranking]]]:
         out: dict[Execution[Any], list[tuple[FlowUnderWay, Ranking]]] = {}

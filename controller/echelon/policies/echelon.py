@@ -154,14 +154,18 @@ def _facts(
 
 
 def _ranked(job: str, paths: Paths, due: Dues, levels: Levels) -> tuple[FlowPlan, ...]:
-    # The flows of a job share these objects, which makes them cheap to compare.
-    later = {slack_s: levels.later(slack_s) for slack_s in {of.slack_s for of in due.values()}}
-
     def ranking(flow: str) -> Ranking:
         if flow not in due:
             return Fixed(BEST_EFFORT_QUEUE)
         of = due[flow]
-        at = later[of.slack_s]
-        return Deadline(of.echelonflow, of.offset_s, at.thresholds_s, at.lowest, at.highest, at.relative)
+        return Deadline(
+            of.echelonflow,
+            of.offset_s,
+            levels.thresholds_s,
+            levels.lowest,
+            levels.highest,
+            levels.relative,
+            of.offset_s + of.slack_s if of.slack_s else None,
+        )
 
     return tuple(FlowPlan(job, flow, ranking(flow), path) for flow, path in paths.items())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import isqrt
@@ -98,17 +98,6 @@ class Levels:
     highest: int = LEVELS - 1
     relative: Relative | None = None
     """Levels relative to the most urgent flow at the port, instead of the thresholds."""
-
-    def later(self, slack_s: Fraction) -> Levels:
-        """Return the levels of packets of the same job that are tardy only after this slack."""
-        if not slack_s:
-            return self
-        relative = self.relative
-        if relative is not None:
-            relative = replace(relative, head_start=relative.head_start + slack_s / relative.unit_s)
-        return replace(
-            self, thresholds_s=tuple(threshold_s + slack_s for threshold_s in self.thresholds_s), relative=relative
-        )
 
 
 class Order(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.rankings.in_switches import RankingAction, SwitchNumbers
@@ -21,6 +21,8 @@ class HostView(NamedTuple):
     """The time that the job lost in earlier iterations, in its periods."""
     sent_bytes: int
     """The bytes that the host has sent of the flow's group in this iteration."""
+    left_bytes: int = 0
+    """The bytes of the flow that it has not sent."""
 
 
 class HostOrder(NamedTuple):
@@ -70,6 +72,8 @@ class Rank(NamedTuple):
     until_s: Number | None = None
     until_bytes: Number | None = None
     counted: Sequence[ActiveFlow] = ()
+    by_rates: bool = False
+    """Whether it depends on the rates of the flows at the port how long the rank holds (`RatedExecution`)."""
 
 
 class Execution(Protocol[R_contra]):
@@ -101,6 +105,22 @@ class Execution(Protocol[R_contra]):
         Flows with the same value have their rates set together. All flows `counted` in a rank must have the same value
         as the flow that is ranked.
         """
+
+
+@runtime_checkable
+class RatedExecution(Execution[R_contra], Protocol[R_contra]):
+    """An execution of which some ranks depend on the rates of flows, because they count the bytes left.
+
+    The engine asks for the ranks at such a port whenever it sets rates there.
+    """
+
+    def until_s(
+        self,
+        now_s: Number,
+        flows: Sequence[tuple[ActiveFlow, R_contra]],
+        rates_Bps: Sequence[Number],  # noqa: N803
+    ) -> Number | None:
+        """Return until when the ranks of the flows at a port hold, at the rates that they have from now on."""
 
 
 class OneQueue(Protocol):

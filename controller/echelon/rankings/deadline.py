@@ -33,9 +33,10 @@ _FACTOR_BITS = 32
 class Relative:
     """Levels relative to the most urgent flow at the port, by tardiness with memory.
 
-    The rank of a packet is (now - d + E) / `unit_s` - `head_start`. d is the ideal finish time of its flow, E the
-    memory of its job (`Memory`). The most urgent flow at a port is in queue `highest`. Others are one queue lower for
-    each of the ascending `steps` by which their rank is behind.
+    The rank of a packet is (now - d + E - c left / line) / `unit_s` - `head_start`. d is the ideal finish time of its
+    flow (`Deadline.due_s`), E the memory of its job (`Memory`), and c left / line a multiple of the time that the bytes
+    left of the flow take (`Deadline.left_shift`). The most urgent flow at a port is in queue `highest`. Others are one
+    queue lower for each of the ascending `steps` by which their rank is behind.
     """
 
     unit_s: Fraction
@@ -119,7 +120,7 @@ class Relative:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The switch ranks each packet by its slack: reference time of `echelonflow` + `offset_s` - now.
+    """The switch ranks each packet by its slack: reference time of `echelonflow` + `due_s` - now.
 
     `thresholds_s` are `highest - lowest` ascending tardiness values in seconds: a packet whose tardiness has reached k
     of them goes to queue `lowest + k`. If `relative` is given, it decides instead of them.
@@ -131,6 +132,24 @@ class Deadline:
     lowest: int = 0
     highest: int = 7
     relative: Relative | None = None
+    due: Fraction | None = None
+    """The time after the reference when the flow should have finished, in seconds; None: `offset_s`."""
+    left_shift: int | None = None
+    """A flow of which n bytes are left ranks n / 2^`left_shift` microseconds lower, if `relative` is given; None: the
+    bytes left do not count."""
+
+    @property
+    def due_s(self) -> Fraction:
+        """Return the time after the reference when the flow should have finished, in seconds.
+
+        `offset_s` is when its arrangement places that: switches learn the reference by it, and memory counts from it.
+        """
+        return self.offset_s if self.due is None else self.due
+
+    @property
+    def left_s(self) -> Fraction:
+        """Return the seconds by which each byte left lowers the rank."""
+        return Fraction(0) if self.left_shift is None else Fraction(2) ** -self.left_shift / 1_000_000
 
     @property
     def queues(self) -> range:
@@ -166,12 +185,14 @@ class Deadline:
         return units.profile(steps(edges, queues, units.key_bits), right)
 
     def at_host(self) -> HostOrder:
-        offset_s = float(self.offset_s)
+        due_s = float(self.due_s)
         if self.relative is None:
             thresholds_s = [*map(float, self.thresholds_s)]
-            return HostOrder(lambda view: bisect_right(thresholds_s, view.age_s - offset_s))
-        unit_s, head_start = float(self.relative.unit_s), float(self.relative.head_start)
-        return HostOrder(lambda view: (view.age_s - offset_s) / unit_s + view.memory - head_start)
+            return HostOrder(lambda view: bisect_right(thresholds_s, view.age_s - due_s))
+        unit_s, head_start, left_s = float(self.relative.unit_s), float(self.relative.head_start), float(self.left_s)
+        return HostOrder(
+            lambda view: (view.age_s - due_s - left_s * view.left_bytes) / unit_s + view.memory - head_start
+        )
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> DeadlineExecution:
@@ -259,13 +280,25 @@ def relative_levels(
 class _Ranked:
     """The facts about a flow that do not change while it is under way, in numbers of the run."""
 
+    arranged_s: Number
+    """The time when its arrangement places its finish."""
     due_s: Number
+    """The time when it should have finished."""
     slope: Number
-    """The growth of its relative rank per second, or 0 if its thresholds are fixed."""
+    """The growth of its relative rank per second while it does not send, or 0 if its thresholds are fixed."""
+    left_s: Number
+    """The seconds by which each byte left lowers its relative rank."""
     handicap: Number
     """Its head start, in units of the rank."""
     steps: Sequence[Number]
     """Steps of the relative rank, or the times when it goes one queue up."""
+    grain_s: Number
+    """The shortest time for which a rank that depends on rates is valid."""
+
+
+GRAINS_OF_UNIT = 2**20
+"""A rank that depends on rates is valid for at least a unit divided by this, so that levels cannot change for ever at
+one moment. Its error is then as small, compared with `STEPS` of policies."""
 
 
 class DeadlineExecution:
@@ -295,33 +328,52 @@ class DeadlineExecution:
 
     def finished(self, now_s: Number, flow: ActiveFlow, ranking: Deadline) -> None:
         if ranking.relative is not None:
-            self._memories[flow.job].finish(now_s - self._ranked_of(flow, ranking).due_s)
+            self._memories[flow.job].finish(now_s - self._ranked_of(flow, ranking).arranged_s)
         self._ranked.pop(flow, None)
 
     def ranks(self, now_s: Number, port: Link, flows: Sequence[tuple[ActiveFlow, Deadline]]) -> list[Rank]:
         ranks: list[Rank] = []
-        relative: list[int] = []
-        lines: list[GrowingRank] = []
-        steps: list[Sequence[Number]] = []
-        for place, (flow, ranking) in enumerate(flows):
+        for flow, ranking in flows:
             ranked = self._ranked_of(flow, ranking)
             if ranking.relative is None:
                 reached = bisect_right(ranked.steps, now_s)
-                ranks.append(
-                    Rank(ranking.lowest + reached, ranked.steps[reached] if reached < len(ranked.steps) else None)
-                )
-                continue
-            late_s = now_s - ranked.due_s + self._memories[flow.job].delay_s
-            ranks.append(Rank(ranking.highest))
-            relative.append(place)
-            lines.append(GrowingRank(late_s * ranked.slope - ranked.handicap, ranked.slope))
-            steps.append(ranked.steps)
+                until_s = ranked.steps[reached] if reached < len(ranked.steps) else None
+                ranks.append(Rank(ranking.lowest + reached, until_s))
+            else:
+                ranks.append(Rank(ranking.highest))
+        relative = [place for place, (_, ranking) in enumerate(flows) if ranking.relative is not None]
         if len(relative) > 1:
+            lines = [self._line(now_s, *flows[place]) for place in relative]
+            steps = [self._ranked_of(*flows[place]).steps for place in relative]
+            by_rates = any(self._ranked_of(*flows[place]).left_s for place in relative)
             for place, level, hold_s in zip(relative, *relative_levels(lines, steps), strict=True):
                 ranking = flows[place][1]
-                queue = max(ranking.lowest, ranking.highest - level)
-                ranks[place] = Rank(queue, None if hold_s is None else now_s + hold_s)
+                until_s = None if hold_s is None or by_rates else now_s + hold_s
+                ranks[place] = Rank(max(ranking.lowest, ranking.highest - level), until_s, by_rates=by_rates)
         return ranks
+
+    def until_s(
+        self,
+        now_s: Number,
+        flows: Sequence[tuple[ActiveFlow, Deadline]],
+        rates_Bps: Sequence[Number],  # noqa: N803
+    ) -> Number | None:
+        """Return until when the ranks of flows at a port hold at these rates, if some of them depend on rates."""
+        relative = [
+            (flow, ranking, rate)
+            for (flow, ranking), rate in zip(flows, rates_Bps, strict=True)
+            if ranking.relative is not None
+        ]
+        lines = [self._line(now_s, flow, ranking, rate) for flow, ranking, rate in relative]
+        ranked = [self._ranked_of(flow, ranking) for flow, ranking, _ in relative]
+        _, holds = relative_levels(lines, [of.steps for of in ranked])
+        hold_s = min((hold_s for hold_s in holds if hold_s is not None), default=None)
+        return None if hold_s is None else now_s + max(hold_s, min(of.grain_s for of in ranked))
+
+    def _line(self, now_s: Number, flow: ActiveFlow, ranking: Deadline, rate_Bps: Number = 0) -> GrowingRank:  # noqa: N803
+        ranked = self._ranked_of(flow, ranking)
+        late_s = now_s - ranked.due_s + self._memories[flow.job].delay_s - ranked.left_s * flow.remaining_bytes
+        return GrowingRank(late_s * ranked.slope - ranked.handicap, ranked.slope * (1 + ranked.left_s * rate_Bps))
 
     def neighbourhood(self, flow: ActiveFlow, ranking: Deadline) -> None:
         return None
@@ -331,11 +383,20 @@ class DeadlineExecution:
         if known is None:
             number, relative = self._number, ranking.relative
             _, start_s, offset_s = self._references[flow.job, ranking.echelonflow]
-            due_s = start_s - offset_s + number(ranking.offset_s)
+            begun_s = start_s - offset_s
+            arranged_s, due_s = begun_s + number(ranking.offset_s), begun_s + number(ranking.due_s)
             if relative is None:
-                known = _Ranked(due_s, 0, 0, [due_s + number(threshold_s) for threshold_s in ranking.thresholds_s])
+                times_s = [due_s + number(threshold_s) for threshold_s in ranking.thresholds_s]
+                known = _Ranked(arranged_s, due_s, 0, 0, 0, times_s, 0)
             else:
-                steps = [number(step) for step in relative.steps]
-                known = _Ranked(due_s, number(1 / relative.unit_s), number(relative.head_start), steps)
+                known = _Ranked(
+                    arranged_s,
+                    due_s,
+                    number(1 / relative.unit_s),
+                    number(ranking.left_s),
+                    number(relative.head_start),
+                    [number(step) for step in relative.steps],
+                    number(relative.unit_s / GRAINS_OF_UNIT),
+                )
             self._ranked[flow] = known
         return known
