@@ -17,7 +17,7 @@ from echelon.fluid.network import FlowUnderWay, FluidPort, Neighbourhood
 from echelon.fluid.rounding import Arithmetic
 from echelon.fluid.sharing import QueueSharing, SharedPort
 from echelon.plan import Plan
-from echelon.rankings.base import Execution, Rank, RatedExecution, Ranking
+from echelon.rankings.base import Execution, Rank, Ranking, RatedExecution
 from echelon.rankings.fixed import Fixed
 
 _Standing = tuple[tuple[int, ...], int, Number | None]
