@@ -23,6 +23,7 @@ from echelon.completion import Completion
 from echelon.execution import Instruction, JobExecution, Span, StartCompute, StartFlow
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import NoRouteError, route
+from echelon.fluid import native
 from echelon.fluid.network import FlowUnderWay, FluidError, FluidNetwork, FluidPort, Neighbourhood
 from echelon.fluid.plan_execution import PlanExecution, Windows
 from echelon.fluid.result import BackgroundFlow, FluidResult
@@ -86,10 +87,16 @@ def simulate(
     if _membership(told) != _membership(jobs):
         raise ValueError("the believed jobs do not have the same flows in the same EchelonFlows as the jobs")
     plan = policy.plan(told, fabric)
+    allocates = (ideal or plan.reactive) and isinstance(policy, Allocator)
+    if not (exact or allocates or plan.reactive or observe) and native.available() and native.executable(plan):
+        return _in_c(
+            jobs, fabric, plan, iterations, background, delays or {}, until, on_iteration, windows or Windows()
+        )
     arithmetic: Arithmetic = Rounding() if exact else Floats()
     ports = _ports(fabric, arithmetic)
     rates: _Rates
-    if (ideal or plan.reactive) and isinstance(policy, Allocator):
+    if allocates:
+        assert isinstance(policy, Allocator)
         rates = _Allocated(policy)
     elif plan.reactive:
         raise PlanError(f"policy {plan.policy}: its plan is reactive, but it does not allocate rates")
@@ -101,12 +108,8 @@ def simulate(
     for job in plan.delayed(jobs):
         own = {(worker, i): delay for (name, worker, i), delay in (delays or {}).items() if name == job.name}
         run.add_job(job, own)
-    for flow in background:
-        try:
-            path = route(fabric, flow.src, flow.dst, 0)
-        except NoRouteError as error:
-            raise PlanError(f"background {flow.name}: {error}", code=error.code) from None
-        run.add_background(flow, links_of(path))
+    for flow, links in _routed(background, fabric):
+        run.add_background(flow, links)
     run.to_the_end()
     return FluidResult(
         plan=plan,
@@ -116,6 +119,51 @@ def simulate(
         allocations=run.allocations,
         exact=exact and not arithmetic.count,
     )
+
+
+def _in_c(
+    jobs: Sequence[Job],
+    fabric: Fabric,
+    plan: Plan,
+    iterations: int | None,
+    background: Sequence[BackgroundFlow],
+    delays: Mapping[tuple[str, str, int], Fraction],
+    until: Until,
+    on_iteration: Callable[[str, int], None] | None,
+    windows: Windows,
+) -> FluidResult:
+    """Return what `simulate` returns, computed by the engine in C."""
+    for job in jobs:
+        JobExecution[Number](job)  # says what is wrong with a job
+    network = native.Network(
+        jobs, fabric, windows, _routed(background, fabric), {key: float(delay_s) for key, delay_s in delays.items()}
+    )
+    run = native.NativeRun(
+        network,
+        plan,
+        [float(job.start_s) for job in plan.delayed(jobs)],
+        iterations=iterations,
+        load_stays=until == "all-done",
+    )
+    told = [0] * len(jobs)
+    for _ in run.run(None if isinstance(until, str) else float(until)):
+        for number, job in enumerate(jobs):
+            while on_iteration is not None and told[number] < run.finished(number):
+                told[number] += 1
+                on_iteration(job.name, told[number])
+    records = {job.name: run.record(number) for number, job in enumerate(jobs)}
+    return FluidResult(plan, records, run.background(), run.now_s, run.allocations, exact=False)
+
+
+def _routed(background: Sequence[BackgroundFlow], fabric: Fabric) -> list[tuple[BackgroundFlow, tuple[Link, ...]]]:
+    """Return each background flow with its links. Raises `PlanError` for one without a path."""
+    out = []
+    for flow in background:
+        try:
+            out.append((flow, links_of(route(fabric, flow.src, flow.dst, 0))))
+        except NoRouteError as error:
+            raise PlanError(f"background {flow.name}: {error}", code=error.code) from None
+    return out
 
 
 def _ports(fabric: Fabric, arithmetic: Arithmetic) -> dict[Link, FluidPort]:

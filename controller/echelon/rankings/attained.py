@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Link, Number
-from echelon.rankings.base import HostOrder, Rank
+from echelon.rankings.base import EngineKind, EngineRanking, HostOrder, Rank
 from echelon.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, Units, steps
 
 
@@ -47,6 +47,10 @@ class Attained:
 
     def at_host(self) -> HostOrder:
         return HostOrder(lambda view: self.order[bisect_right(self.thresholds_bytes, view.sent_bytes)], self.group)
+
+    def in_engine(self) -> EngineRanking:
+        thresholds = tuple(map(float, self.thresholds_bytes))
+        return EngineRanking(EngineKind.ATTAINED, 0, 0, self.group, thresholds, self.order)
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> AttainedExecution:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from enum import IntEnum
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -35,6 +36,46 @@ class HostOrder(NamedTuple):
 
 
 IN_ORDER_OF_START = HostOrder(lambda _view: 0.0)
+
+
+class EngineKind(IntEnum):
+    """The ways of ranking that the fluid engine in C knows (`fluid/engine/state.h`)."""
+
+    FIXED = 0
+    THRESHOLDS = 1
+    RELATIVE = 2
+    ATTAINED = 3
+    WINDOW = 4
+
+    @property
+    def state(self) -> str:
+        """The kind of state that it needs, which others may share."""
+        return "reference" if self in (self.THRESHOLDS, self.RELATIVE) else self.name
+
+
+class EngineRanking(NamedTuple):
+    """A ranking as the fluid engine in C executes it."""
+
+    kind: EngineKind
+    lowest: int
+    """The lowest queue; the only one of FIXED, that outside of WINDOW."""
+    highest: int
+    group: str | None = None
+    """What of the job its state belongs to."""
+    numbers: tuple[float, ...] = ()
+    """Thresholds or steps, ascending."""
+    orders: tuple[int, ...] = ()
+    """The queues of ATTAINED, one more than there are thresholds."""
+    times: Mapping[str, float] = {}
+    """The other fields of the engine's structure `Ranking`, by name."""
+
+
+@runtime_checkable
+class InEngine(Protocol):
+    """A ranking that the fluid engine in C knows. Plans with others run in Python."""
+
+    def in_engine(self) -> EngineRanking:
+        """Return the ranking as the engine executes it."""
 
 
 class Ranking(Protocol):

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.p4program import constants
-from echelon.rankings.base import HostOrder, Rank
+from echelon.rankings.base import EngineKind, EngineRanking, HostOrder, Rank
 from echelon.rankings.in_switches import (
     LevelProfile,
     RankingAction,
@@ -193,6 +193,24 @@ class Deadline:
         return HostOrder(
             lambda view: (view.age_s - due_s - left_s * view.left_bytes) / unit_s + view.memory - head_start
         )
+
+    def in_engine(self) -> EngineRanking:
+        times = {"offset_s": float(self.offset_s), "due_s": float(self.due_s)}
+        relative = self.relative
+        if relative is None:
+            thresholds_s = tuple(map(float, self.thresholds_s))
+            return EngineRanking(
+                EngineKind.THRESHOLDS, self.lowest, self.highest, self.echelonflow, thresholds_s, times=times
+            )
+        times |= {
+            "slope": float(1 / relative.unit_s),
+            "left_s": float(self.left_s),
+            "head_start": float(relative.head_start),
+            "alone_s": float(relative.alone_tardiness_s),
+            "grain_s": float(relative.unit_s / GRAINS_OF_UNIT),
+        }
+        steps = tuple(map(float, relative.steps))
+        return EngineRanking(EngineKind.RELATIVE, self.lowest, self.highest, self.echelonflow, steps, times=times)
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> DeadlineExecution:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.allocation import Number
-from echelon.rankings.base import IN_ORDER_OF_START, HostOrder, StatelessExecution
+from echelon.rankings.base import IN_ORDER_OF_START, EngineKind, EngineRanking, HostOrder, StatelessExecution
 from echelon.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, Units, steps
 
 _CLASS_SHIFT = 3
@@ -51,6 +51,9 @@ class Dscp:
 
     def at_host(self) -> HostOrder:
         return IN_ORDER_OF_START
+
+    def in_engine(self) -> EngineRanking:
+        return EngineRanking(EngineKind.FIXED, self.queue, self.queue)
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> StatelessExecution:

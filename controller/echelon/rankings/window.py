@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Link, Number
-from echelon.rankings.base import IN_ORDER_OF_START, HostOrder, Rank
+from echelon.rankings.base import IN_ORDER_OF_START, EngineKind, EngineRanking, HostOrder, Rank
 from echelon.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, Units, shifted, steps
 
 
@@ -53,6 +53,14 @@ class Window:
 
     def at_host(self) -> HostOrder:
         return IN_ORDER_OF_START
+
+    def in_engine(self) -> EngineRanking:
+        times_s = {
+            "period_s": float(self.period_s),
+            "begin_s": float(self.begin_s),
+            "end_s": float(self.end_s),
+        }
+        return EngineRanking(EngineKind.WINDOW, self.outside, self.inside, "", times=times_s)
 
     @staticmethod
     def execution(number: Callable[[Fraction], Number]) -> WindowExecution:
