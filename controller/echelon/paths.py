@@ -34,13 +34,7 @@ class FlowPaths:
         `chooser` chooses them; by default a `Router` of its own, so that a flow moves only if it must. Raises
         `PlanError` if two jobs have one name or a worker cannot be reached; then nothing has changed.
         """
-        seen = set()
-        for job in jobs:
-            if job.name in seen:
-                raise PlanError(
-                    f"job {job.name}: two jobs have this name; give each its own", job.name, code="duplicate"
-                )
-            seen.add(job.name)
+        check_names(jobs)
         try:
             routes = (chooser or self._router).route(fabric, jobs)
         except NoRouteError as error:
@@ -50,3 +44,12 @@ class FlowPaths:
 
 def _paths(job: Job, routes: Routes) -> Paths:
     return {flow.name: routes[flow.src, flow.dst] for flow in job.flows}
+
+
+def check_names(jobs: Sequence[Job]) -> None:
+    """Raise `PlanError` if two jobs have one name."""
+    seen = set()
+    for job in jobs:
+        if job.name in seen:
+            raise PlanError(f"job {job.name}: two jobs have this name; give each its own", job.name, code="duplicate")
+        seen.add(job.name)

@@ -82,6 +82,8 @@ class Plan:
 
     Otherwise packets leave a host as they come. No switch ranks them on their first link.
     """
+    unranked_hosts: frozenset[str] = frozenset()
+    """The hosts that send packets as they come although `hosts_rank`."""
     reactive: bool = False
     """Whether a central scheduler must hear of each flow's start and finish; the policy is then an `Allocator`."""
 
@@ -95,6 +97,14 @@ class Plan:
         plan = cls(policy, tuple(chain.from_iterable(flows.values())), **others)
         plan.__dict__["by_job"] = flows
         return plan
+
+    def ranks_at(self, host: str) -> bool:
+        """Return whether this host sends its flows by their rankings."""
+        return self.hosts_rank and host not in self.unranked_hosts
+
+    def ranking_at_host(self, flow: FlowKey) -> Ranking | None:
+        """Return the ranking by which its host sends a flow; None: its packets leave as they come."""
+        return self.ranking[flow] if self.ranks_at(self.paths[flow[0]][flow[1]][0]) else None
 
     def delayed(self, jobs: Iterable[Job]) -> tuple[Job, ...]:
         """Return the jobs as host agents start them: those of `shifts_s` that much later."""

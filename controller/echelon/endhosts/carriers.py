@@ -28,7 +28,7 @@ from echelon.scenarios.scenario import Congestion, Transport
 
 _SHIM_PORTS = 0xC000
 
-RankingOf = Callable[[FlowKey], Ranking]
+RankingOf = Callable[[FlowKey], Ranking | None]
 """Returns the ranking that the newest plan gives a flow."""
 
 
@@ -125,8 +125,8 @@ class ShimCarrier:
         known_there, known_here = destination.agreement.stamp, source.agreement.stamp
 
         urgency = answer_urgency = None
-        if self._ranking is not None:
-            ranking = self._ranking((self._job, flow.name))
+        ranking = None if self._ranking is None else self._ranking((self._job, flow.name))
+        if ranking is not None:
             urgency = FlowUrgency(source.agreement, source.sent, key, ranking, self._network.clock.now_ns)
             answer_urgency = acknowledgement_urgency
 

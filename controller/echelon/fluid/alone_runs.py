@@ -44,8 +44,7 @@ class AloneRuns:
             shape = _shape(job, fabric, paths)
             found = self._records.get(shape) or new.get(shape)
             if found is None:
-                found = new[shape] = shape, run_on(job, fabric, paths)
-                _note(*found)
+                found = new[shape] = shape, _recalled(shape) or _note(shape, run_on(job, fabric, paths))
             known[job.name] = (job, fabric, *found)
         self._records |= new
         used = {id(shape) for _, _, shape, _ in known.values()}
@@ -63,21 +62,24 @@ def remembered_iteration_s(job: Job, fabric: Fabric) -> Fraction:
     """Return `alone_iteration_s`, without a simulation if a job that looks the same was simulated of late."""
     paths = FlowPaths().update([job], fabric)[job.name]
     shape = _shape(job, fabric, paths)
-    known_s = _recent_s.get(shape)
-    return _note(shape, run_on(job, fabric, paths)) if known_s is None else known_s
+    return duration_s(_recalled(shape) or _note(shape, run_on(job, fabric, paths)))
 
 
 _RECENT = 64
-"""The number of simulations that `remembered_iteration_s` knows. Shapes are as large as jobs."""
-_recent_s: dict[_Shape, Fraction] = {}
+"""The number of simulations that are kept for whoever asks next. Shapes and records are as large as jobs."""
+_recent: dict[_Shape, IterationRecord[Fraction]] = {}
 """Several threads use it, each by single operations."""
 
 
-def _note(shape: _Shape, record: IterationRecord[Fraction]) -> Fraction:
-    _recent_s[shape] = took_s = duration_s(record)
-    for oldest in [*_recent_s][:-_RECENT]:
-        _recent_s.pop(oldest, None)
-    return took_s
+def _recalled(shape: _Shape) -> IterationRecord[Fraction] | None:
+    return _recent.get(shape)
+
+
+def _note(shape: _Shape, record: IterationRecord[Fraction]) -> IterationRecord[Fraction]:
+    _recent[shape] = record
+    for oldest in [*_recent][:-_RECENT]:
+        _recent.pop(oldest, None)
+    return record
 
 
 @dataclass(frozen=True, slots=True)

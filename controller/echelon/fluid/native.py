@@ -280,7 +280,7 @@ class Network:
             "path_of": _integers(path_of),
             "first_link": _integers(accumulate(map(len, paths), initial=0)),
             "path_links": _integers(chain.from_iterable(paths)),
-            "has_queues": _integers(int(plan.hosts_rank or node not in hosts) for node, _ in self.links),
+            "has_queues": _integers(int(node not in hosts or plan.ranks_at(node)) for node, _ in self.links),
             "level": _integers(chain.from_iterable(of[0] for of in by_link)),
             "weight": _integers(chain.from_iterable(of[1] for of in by_link)),
             "most": _reals(chain.from_iterable(of[2] for of in by_link)),

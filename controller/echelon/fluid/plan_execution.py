@@ -110,7 +110,7 @@ class PlanExecution:
         shared = []
         for (node, following), port in ports.items():
             link = node, following
-            has_queues = plan.hosts_rank or node not in hosts
+            has_queues = node not in hosts or plan.ranks_at(node)
             schedule = plan.schedules.get(link, plan.default_schedule) if has_queues else None
             self._at[port] = _AtPort(numbers[link])
             port.has_queues = has_queues

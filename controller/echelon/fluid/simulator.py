@@ -15,7 +15,7 @@ import heapq
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from operator import attrgetter
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from echelon import completion
 from echelon.allocation import ActiveFlow, Allocation, Allocator, FlowWatcher, Link, LocalAllocator, Number
@@ -44,6 +44,13 @@ class FluidPlanner(Protocol):
     """The maker of a run's plan (`echelon.policies.base.Policy` is one)."""
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan: ...
+
+
+@runtime_checkable
+class PatientPlanner(FluidPlanner, Protocol):
+    """A maker of plans that makes a better one if it has time."""
+
+    def best_plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan: ...
 
 
 def simulate(
@@ -86,7 +93,7 @@ def simulate(
     told = jobs if believed is None else believed
     if _membership(told) != _membership(jobs):
         raise ValueError("the believed jobs do not have the same flows in the same EchelonFlows as the jobs")
-    plan = policy.plan(told, fabric)
+    plan = policy.best_plan(told, fabric) if isinstance(policy, PatientPlanner) else policy.plan(told, fabric)
     allocates = (ideal or plan.reactive) and isinstance(policy, Allocator)
     if not (exact or allocates or plan.reactive or observe) and native.available() and native.executable(plan):
         return _in_c(

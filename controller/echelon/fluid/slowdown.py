@@ -22,24 +22,29 @@ MOST_FLOWS = 20_000
 
 
 def slowdown(record: JobRecord[Number], end_s: float, alone_s: float) -> float:
-    """Return the mean time of the iterations of a run until `end_s`, divided by `alone_s`.
+    """Return the mean time of the iterations of a run until `end_s`, divided by `alone_s`; see `mean_time_s`."""
+    spans = [(float(of.start), None if of.finish is None else float(of.finish)) for of in record.iterations]
+    return mean_time_s(spans, end_s) / alone_s
+
+
+def mean_time_s(spans: Sequence[tuple[float, float | None]], end_s: float) -> float:
+    """Return the mean time of iterations, given by start and finish (None: unfinished), in a run until `end_s`.
 
     Iterations that start in the first third do not count. The last, unfinished one counts with the time that it has
     taken if that is more than the mean of the others: a job that starves is slow. If no iteration counts, the longer of
     the last two does.
     """
-    spans = [(float(of.start), end_s if of.finish is None else float(of.finish)) for of in record.iterations]
-    times_s = [finish_s - start_s for start_s, finish_s in spans]
+    times_s = [(end_s if finish_s is None else finish_s) - start_s for start_s, finish_s in spans]
     counted_s = [
         time_s
-        for (start_s, _), time_s, of in zip(spans, times_s, record.iterations, strict=True)
-        if of.finish is not None and start_s >= WARM_UP * end_s
+        for (start_s, finish_s), time_s in zip(spans, times_s, strict=True)
+        if finish_s is not None and start_s >= WARM_UP * end_s
     ]
     if not counted_s:
         counted_s = [max(times_s[-2:])]
-    elif record.iterations[-1].finish is None and times_s[-1] > fmean(counted_s):
+    elif spans[-1][1] is None and times_s[-1] > fmean(counted_s):
         counted_s.append(times_s[-1])
-    return fmean(counted_s) / alone_s
+    return fmean(counted_s)
 
 
 def flows_of_prediction(jobs: Sequence[Job], alone_s: Mapping[str, Fraction]) -> int:

@@ -46,24 +46,38 @@ class JobFacts:
     """Sum of these seconds over all links of its paths."""
     latest_alone_s: Fraction = Fraction(0)
     """The largest e - d of its flows in an iteration alone on the fabric, with d from the reference in use."""
+    behind: Fraction = Fraction(0)
+    """What is taken off its relative rank, in its units, to tell it from copies that start together."""
 
     @cached_property
     def period_s(self) -> Fraction:
         """Iteration time alone over weight: the unit in which the job's tardiness is measured."""
         return self.alone_s / self.weight
 
-    @cached_property
-    def unit_s(self) -> Fraction:
-        """Period times the square root of the links that the job occupies: the unit of its tardiness with memory.
+    def unit_s(self, rule: Rule) -> Fraction:
+        """Return U: the unit of the job's tardiness under a rule, in seconds.
 
-        The root has four decimals and is at least 1/100, so that ranks fit into the numbers of a switch.
+        Powers have four or more decimals, and the one of q is at least 1/100 of that of P, so that ranks fit into the
+        numbers of a switch.
         """
-        return self.period_s * Fraction(max(isqrt(int(self.occupied_s / self.alone_s * 10**8)), 100), 10**4)
+        together = rule.alone + rule.occupied
+        period_s = self.alone_s if together == 1 else _power(self.alone_s, together, 10**9)
+        return period_s * max(_power(self.occupied_s / self.alone_s, rule.occupied, 10**4), _LEAST) / self.weight
 
-    @cached_property
-    def head_start(self) -> Fraction:
-        """Half of the time for which the job's busiest link is busy, in its units."""
-        return self.busy_s / 2 / self.unit_s
+    def head_start(self, rule: Rule) -> Fraction:
+        """Return what is taken off the job's rank: the part of the time for which its busiest link is busy, and what
+        tells it from copies, in its units."""
+        return self.behind + (rule.head * self.busy_s / 2 / self.unit_s(rule) if rule.head else 0)
+
+
+_LEAST = Fraction(1, 100)
+
+
+def _power(base: Fraction, exponent: Fraction, digits: int) -> Fraction:
+    """Return a power of a positive number, or of zero, rounded down to a multiple of 1 / `digits`."""
+    if exponent == Fraction(1, 2):
+        return Fraction(isqrt(int(base * digits**2)), digits)
+    return Fraction(int(float(base) ** float(exponent) * digits), digits) if exponent else Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +112,10 @@ class Levels:
     highest: int = LEVELS - 1
     relative: Relative | None = None
     """Levels relative to the most urgent flow at the port, instead of the thresholds."""
+    latest: bool = False
+    """Whether packets are due at the latest finish of their flow on the critical path."""
+    left: int = 0
+    """How many times the seconds that the bytes left of a flow take on its path lower its relative rank."""
 
 
 class Order(Protocol):
@@ -135,41 +153,62 @@ class NormalisedTardiness:
         return {name: Levels(_parts(facts.period_s)) for name, facts in jobs.items()}
 
 
-class TardinessWithMemory:
-    """An order by tardiness with memory of past iterations: the largest (now - d + E - b/2) / (P sqrt(q)) goes
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The parameters of `Blended`. U = P^`alone` q^`occupied`, in seconds, over the job's weight."""
+
+    alone: Fraction
+    """The exponent of P, the job's iteration time alone."""
+    occupied: Fraction
+    """The exponent of q, the sum over all links of the seconds for which an iteration occupies them."""
+    head: Fraction = Fraction(0)
+    """The part of b / 2 that is taken off, b the time for which the job's busiest link is busy in an iteration."""
+    latest: bool = False
+    """Whether flows are due at their latest finish on the critical path, instead of when their arrangement says."""
+    left: int = 0
+    """c: how many times the seconds that the bytes left of the flow take on its path are taken off."""
+
+
+MEMORY = Rule(Fraction(1, 2), Fraction(1, 2), Fraction(1))
+"""The rule of `memory`.
+
+b: a job that sends for long becomes tardy by its own transmission, while no other job is in its way; half of that is
+taken off. q: with 1/x for the slowdown of a job, links carry all jobs if the sum of x u is at most 1 on each, and the
+mean of 1/x is then least where 1/x grows with the square root of the priced sum of the job's u. With one price for all
+links, that is the root of q: a job that needs little of the network is kept fast, because this costs others little.
+"""
+
+
+class Blended:
+    """An order by tardiness with memory and the bytes left: the largest (now - d + E - c left / line - h b/2) / U goes
     first.
 
     Normalised tardiness starts at zero in each iteration. Two jobs whose iterations take equally long can then meet in
     the same way again and again, and the same one waits each time. E, the job's memory of past delays, lets the job go
-    first that has waited.
-
-    b is the time for which the job's busiest link is busy in an iteration. A job that sends for long becomes tardy by
-    its own transmission, while no other job is in its way; half of that is taken off.
-
-    q is the sum, over all links, of the part of an iteration alone for which the job occupies the link. With 1/x for
-    the slowdown of a job, links carry all jobs if the sum of x u is at most 1 on each, and the mean of 1/x is then
-    least where 1/x grows with the square root of the priced sum of the job's u. With one price for all links, that is
-    the root of q: a job that needs little of the network is kept fast, because this costs others little.
+    first that has waited. c left / line lets a flow go first that needs little of the link: by Smith's ratio, that
+    delays the others least.
     """
 
-    def __init__(self) -> None:
-        self._levels = Kept(_relative)
+    def __init__(self, rule: Rule = MEMORY) -> None:
+        self._rule = rule
+        self._levels = Kept(self._relative)
 
     def urgency(
         self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
     ) -> Urgency:
-        slope = 1 / facts.unit_s
-        value = (now_s - deadline_s + memory_s) * slope - facts.head_start
+        slope = 1 / facts.unit_s(self._rule)
+        value = (now_s - deadline_s + memory_s) * slope - facts.head_start(self._rule)
         return Urgency(value, slope, deadline_s, flow.ideal_finish_s, flow.sequence)
 
     def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
         return self._levels.update({name: (facts,) for name, facts in jobs.items()})
 
-
-def _relative(facts: JobFacts) -> Levels:
-    return Levels(
-        (), relative=Relative(facts.unit_s, facts.head_start, facts.latest_alone_s, facts.alone_s / IDLE, STEPS)
-    )
+    def _relative(self, facts: JobFacts) -> Levels:
+        rule = self._rule
+        relative = Relative(
+            facts.unit_s(rule), facts.head_start(rule), facts.latest_alone_s, facts.alone_s / IDLE, STEPS
+        )
+        return Levels((), relative=relative, latest=rule.latest, left=rule.left)
 
 
 UNIT_TOLERANCE = Fraction(5, 4)
@@ -276,7 +315,7 @@ def next_overtaking_s(
 
 
 ORDERS: Mapping[str, type[Order]] = {
-    "memory": TardinessWithMemory,
+    "memory": Blended,
     "normalised": NormalisedTardiness,
     "deadline": EarliestDeadline,
     "setf": SmallestTardiness,

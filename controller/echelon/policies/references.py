@@ -19,10 +19,12 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from echelon.allocation import ActiveFlow, Number
-from echelon.execution import IterationRecord
+from echelon.allocation import ActiveFlow, Link, Number
+from echelon.execution import IterationRecord, duration_s
+from echelon.jobs import analysis
 from echelon.jobs.graph import Job
 from echelon.kept import Kept
+from echelon.paths import Paths, links_of
 
 
 class Due(NamedTuple):
@@ -33,6 +35,9 @@ class Due(NamedTuple):
     """The ideal finish time without slack, in seconds from that reference time."""
     slack_s: Fraction = Fraction(0)
     """The slack of its EchelonFlow."""
+    latest_s: Fraction = Fraction(0)
+    """The latest time, from that reference time, at which the flow may finish without delaying the iteration: the end
+    of the iteration alone less the longest path behind the flow."""
 
 
 Dues = Mapping[str, Due]
@@ -50,8 +55,11 @@ class References:
         self._due: Mapping[str, Dues] = {}
         self._begun: dict[str, tuple[int, Number]] = {}
 
-    def plan(self, jobs: Mapping[str, tuple[Job, IterationRecord[Fraction]]]) -> Mapping[str, Dues]:
-        """Return, by job, when each flow of an EchelonFlow is due, given one iteration of each job alone.
+    def plan(
+        self, jobs: Mapping[str, tuple[Job, IterationRecord[Fraction], Paths, Mapping[Link, Fraction]]]
+    ) -> Mapping[str, Dues]:
+        """Return, by job, when each flow of an EchelonFlow is due, given one iteration of each job alone, its paths and
+        the bytes per second of links.
 
         A job that is the same and has the same iteration as at the last call gets the same object. A run begins anew.
         """
@@ -73,25 +81,44 @@ class References:
             self._begun[job] = first.iteration, first.start_s - self._offset_s(first)
         return [self._begun[flow.job][1] + self._offset_s(flow) for flow in flows]
 
-    def slack_s(self, flow: ActiveFlow) -> Fraction:
-        """Return the slack of a flow that belongs to an EchelonFlow."""
-        return self._due[flow.job][flow.flow].slack_s
-
     def _offset_s(self, flow: ActiveFlow) -> Fraction:
         return self._due[flow.job][flow.flow].offset_s
 
 
-def _from_the_first(job: Job, alone: IterationRecord[Fraction]) -> Dues:
+def _from_the_first(
+    job: Job, alone: IterationRecord[Fraction], paths: Paths, capacities: Mapping[Link, Fraction]
+) -> Dues:
     if not job.echelonflows:
         return {}
     first = min(job.echelonflows, key=lambda h: alone.references[h.name])
     begin = alone.references[first.name]
+    behind_s = _behind_s(job, paths, capacities)
+    end_s = alone.start + duration_s(alone) - begin
     out = {}
     for h in job.echelonflows:
         place = alone.references[h.name] - begin
         for name, offset in zip(h.flows, h.offsets_s, strict=True):
-            out[name] = Due(first.name, place + offset - h.slack_s, h.slack_s)
+            latest_s = max(end_s - behind_s[name], Fraction(0))
+            out[name] = Due(first.name, place + offset - h.slack_s, h.slack_s, latest_s)
     return out
+
+
+def _behind_s(job: Job, paths: Paths, capacities: Mapping[Link, Fraction]) -> dict[str, Fraction]:
+    """Return the seconds of the longest path behind each step, with each flow alone on its path; whole nanoseconds."""
+    own_ns = {unit.name: round(unit.duration_s * _NS) for unit in job.computes}
+    fastest = {path: min((capacities[link] for link in links_of(path)), default=None) for path in set(paths.values())}
+    for flow in job.flows:
+        rate = fastest[paths[flow.name]]
+        own_ns[flow.name] = 0 if rate is None else round(flow.size_bytes * _NS / rate)
+    behind_ns = dict.fromkeys(own_ns, 0)
+    after = {unit.name: unit.after for unit in job.computes} | {flow.name: flow.after for flow in job.flows}
+    for name in reversed(analysis.topological_order(job)):
+        for before in after[name]:
+            behind_ns[before] = max(behind_ns[before], own_ns[name] + behind_ns[name])
+    return {name: Fraction(ns, _NS) for name, ns in behind_ns.items()}
+
+
+_NS = 10**9
 
 
 def latest_alone_s(alone: IterationRecord[Fraction], due: Dues) -> Fraction:

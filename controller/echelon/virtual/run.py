@@ -111,7 +111,7 @@ def _run(
             seed=scenario.seed,
             on_iteration=on_iteration,
             paced=controller.plan.reactive,
-            ranking=(lambda flow: controller.plan.ranking[flow]) if controller.plan.hosts_rank else None,
+            ranking=(lambda flow: controller.plan.ranking_at_host(flow)) if controller.plan.hosts_rank else None,
         )
         if controller.plan.reactive:
             testbed.decide_with(lambda: emulator.pace(controller.plan.rates_Bps))

@@ -16,16 +16,17 @@ from echelon.allocation import ActiveFlow, Link
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.plan import LEVELS
-from echelon.policies.echelon import Echelon
+from echelon.policies.echelon.policy import Echelon
 from echelon.policies.orders import (
+    MEMORY,
     ORDERS,
     STEPS,
     THRESHOLDS,
+    Blended,
     EarliestDeadline,
     JobFacts,
     NormalisedTardiness,
     SmallestTardiness,
-    TardinessWithMemory,
     Urgency,
     next_overtaking_s,
     overtaking_s,
@@ -122,7 +123,7 @@ def test_weight_multiplies_normalised_tardiness(active: Callable[..., ActiveFlow
 
 def test_memory_and_head_start_shift_the_rank(active: Callable[..., ActiveFlow]) -> None:
     """The rank is (3 - 1 + E - 1 / 2) / (4 / 2 * sqrt(9 / 4))."""
-    order, flow = TardinessWithMemory(), active(0, (LINKS[0],))
+    order, flow = Blended(), active(0, (LINKS[0],))
     of_job = replace(facts(4, weight=2), busy_s=Fraction(1), occupied_s=Fraction(9))
     assert order.urgency(of_job, Fraction(3), flow, Fraction(1)).value == Fraction(3, 2) / 3
     assert order.urgency(of_job, Fraction(3), flow, Fraction(1), Fraction(6)).value == Fraction(15, 2) / 3
@@ -131,7 +132,7 @@ def test_memory_and_head_start_shift_the_rank(active: Callable[..., ActiveFlow])
 
 @given(st.fractions(0, 20, max_denominator=1000))
 def test_the_unit_grows_with_the_root_of_the_links_in_use(occupied_s: Fraction) -> None:
-    unit_s = float(replace(facts(5), occupied_s=occupied_s).unit_s)
+    unit_s = float(replace(facts(5), occupied_s=occupied_s).unit_s(MEMORY))
     assert unit_s == pytest.approx(5 * max(math.sqrt(occupied_s / 5), 0.01), abs=0.0005)
 
 

@@ -1,0 +1,215 @@
+"""Plans in one order between EchelonFlows, over paths that one chooser chooses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import groupby
+from math import log2
+from types import MappingProxyType
+
+from echelon.allocation import ActiveFlow, Allocation, Link, Number
+from echelon.execution import IterationRecord, duration_s
+from echelon.fabric.model import Fabric
+from echelon.fabric.routing import Path, PathChooser
+from echelon.fluid.alone_runs import AloneRuns
+from echelon.jobs.graph import Job
+from echelon.kept import Kept
+from echelon.paths import FlowPaths, Paths, links_of
+from echelon.plan import FlowPlan, Plan, PlanError
+from echelon.policies.base import Carried
+from echelon.policies.cassini.shifts import Shifts
+from echelon.policies.filling import ZERO, fill_evenly, residual_of
+from echelon.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
+from echelon.policies.memories import Memories
+from echelon.policies.orders import JobFacts, Levels, Order, next_overtaking_s
+from echelon.policies.references import Dues, References, latest_alone_s
+from echelon.policies.tardiness import EffectiveTardiness
+from echelon.rankings.base import Ranking
+from echelon.rankings.deadline import GRAINS_OF_UNIT, Deadline
+from echelon.rankings.fixed import Fixed
+
+SEPARATION = Fraction(2, 1000)
+"""The units of a relative rank by which one job goes before the next, if nothing else tells them apart. Copies of a job
+that start together are then at different levels. It is small against all steps of levels but the first, and against
+what the memory of one delay adds."""
+_PLACES = 8
+
+
+class Ordered:
+    """A planner of EDF inside EchelonFlows, and an order between them.
+
+    Flows that are in no EchelonFlow have no ideal finish time: they are best effort.
+    """
+
+    name = "echelon"
+
+    def __init__(self, order: Order, shifts: Callable[..., Shifts] | None = None) -> None:
+        self._order = order
+        self.carried = order if isinstance(order, Carried) else None
+        self._shifts = shifts
+        self._references = References()
+        self._capacities: Mapping[Link, Fraction] = {}
+        self._paths = FlowPaths()
+        self._alone = AloneRuns()
+        self._memories = Memories()
+        self._facts = Kept(_facts)
+        self._jobs: dict[str, JobFacts] = {}
+        """The facts that `_facts` keeps; after it, so that a copy of the policy shares them."""
+        self._flows = Kept(_ranked)
+        self._plan: Plan | None = None
+        self._grains_s: Mapping[str, Fraction] = {}
+        """The shortest time, by job, for which an order that counts the bytes left is valid."""
+
+    def plan(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        paths: PathChooser | None = None,
+        places: Mapping[str, int] = MappingProxyType({}),
+    ) -> Plan:
+        """Return a plan that ranks every flow by its slack.
+
+        `places` tells jobs apart that are as urgent: the smaller goes first; jobs without a place are not told apart.
+        Raises `PlanError` if a worker cannot be reached or a job takes no time.
+        """
+        of_jobs = self._paths.update(jobs, fabric, paths)
+        alone = self._alone.update(jobs, fabric)
+        self._capacities = fabric.capacity_Bps
+        self._memories = Memories()
+        due = self._references.plan(
+            {job.name: (job, alone[job.name], of_jobs[job.name], self._capacities) for job in jobs}
+        )
+        self._jobs = self._facts.update(
+            {
+                job.name: (
+                    job,
+                    alone[job.name],
+                    of_jobs[job.name],
+                    due[job.name],
+                    self._capacities,
+                    places.get(job.name, 0) % _PLACES,
+                )
+                for job in jobs
+            }
+        )
+        levels = self._order.levels(self._jobs)
+        self._grains_s = {
+            job: of.relative.unit_s / GRAINS_OF_UNIT if of.left and of.relative is not None else Fraction(0)
+            for job, of in levels.items()
+        }
+        plan = Plan.of_jobs(
+            self.name,
+            self._flows.update(
+                {job: (job, of_job, due[job], levels[job], self._capacities) for job, of_job in of_jobs.items()}
+            ),
+            default_schedule=strict(MIN_SHARE),
+            hosts_rank=True,
+            best_effort_queue=BEST_EFFORT_QUEUE,
+            shifts_s=self._shifts(jobs, of_jobs, self._capacities, alone).delays_s if self._shifts else {},
+        )
+        self._plan = plan
+        return plan
+
+    def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
+        """Return the rates of the ideal order, without levels, until the order changes on some link.
+
+        In the order of urgency each flow takes what is left on its path; flows of a job that are due at the same time
+        share it max-min fairly, as a collective needs all of them. So does best effort, with the rest.
+        """
+        ranked = [i for i, flow in enumerate(flows) if flow.echelonflow is not None]
+        begun = self._references.deadlines_s([flows[i] for i in ranked])
+        rankings = {i: self._deadline(flows[i]) for i in ranked}
+        due = {i: at_s + rankings[i].due_s - rankings[i].offset_s for i, at_s in zip(ranked, begun, strict=True)}
+        self._memories.observe(self._jobs, [flows[i] for i in ranked])
+        urgencies = {}
+        for i, deadline_s in due.items():
+            flow = flows[i]
+            late_from_s = deadline_s + rankings[i].left_s * flow.remaining_bytes
+            memory_s = self._memories.delay_s(flow.job)
+            urgencies[i] = self._order.urgency(self._jobs[flow.job], now_s, flow, late_from_s, memory_s)
+        order = sorted(urgencies, key=lambda i: urgencies[i].rank)
+        residual = residual_of(self._capacities, flows)
+        rates = [ZERO] * len(flows)
+        for _, together in groupby(order, key=lambda i: (flows[i].job, due[i])):
+            fill_evenly(flows, together, residual, rates)
+        fill_evenly(flows, (i for i, flow in enumerate(flows) if flow.echelonflow is None), residual, rates)
+        for i, urgency in urgencies.items():
+            if rankings[i].left_s and rates[i]:
+                urgencies[i] = replace(urgency, slope=urgency.slope * (1 + rankings[i].left_s * rates[i]))
+        change_s = next_overtaking_s(flows, order, urgencies)
+        if change_s is not None:
+            change_s = max(change_s, min((self._grains_s[job] for job in {flows[i].job for i in ranked}), default=0))
+        self._memories.expect(now_s, [flows[i] for i in ranked], begun, [rates[i] for i in ranked])
+        return Allocation(tuple(rates), None if change_s is None else now_s + change_s)
+
+    def _deadline(self, flow: ActiveFlow) -> Deadline:
+        assert self._plan is not None
+        found = self._plan.ranking[flow.job, flow.flow]
+        assert isinstance(found, Deadline)
+        return found
+
+    def neighbourhood(self, flow: ActiveFlow) -> str:
+        """Return the flow's job, whose flows share a reference time and a memory."""
+        return flow.job
+
+
+def _facts(
+    job: Job,
+    alone: IterationRecord[Fraction],
+    paths: Paths,
+    due: Dues,
+    capacities: Mapping[Link, Fraction],
+    place: int,
+) -> JobFacts:
+    alone_s = duration_s(alone)
+    if alone_s <= 0:
+        raise PlanError(f"job {job.name}: its iteration takes no time; give it compute time or bytes to send", job.name)
+    if job.weight <= 0:
+        raise PlanError(f"job {job.name}: weight {job.weight} must be positive", job.name, code="too-small")
+    bytes_on: Counter[Link] = Counter()
+    for flow in job.flows:
+        for link in links_of(paths[flow.name]):
+            bytes_on[link] += flow.size_bytes
+    busy_s = [size_bytes / capacities[link] for link, size_bytes in bytes_on.items()]
+    return JobFacts(
+        alone_s,
+        job.weight,
+        EffectiveTardiness(job, paths, capacities),
+        max(busy_s, default=Fraction(0)),
+        sum(busy_s, Fraction(0)),
+        latest_alone_s(alone, due),
+        SEPARATION * place,
+    )
+
+
+def _ranked(
+    job: str, paths: Paths, due: Dues, levels: Levels, capacities: Mapping[Link, Fraction]
+) -> tuple[FlowPlan, ...]:
+    shifts = {path: _left_shift(path, levels.left, capacities) for path in set(paths.values())} if levels.left else {}
+
+    def ranking(flow: str, path: Path) -> Ranking:
+        if flow not in due:
+            return Fixed(BEST_EFFORT_QUEUE)
+        of = due[flow]
+        due_s = of.latest_s if levels.latest else of.offset_s + of.slack_s
+        return Deadline(
+            of.echelonflow,
+            of.offset_s,
+            levels.thresholds_s,
+            levels.lowest,
+            levels.highest,
+            levels.relative,
+            None if due_s == of.offset_s else due_s,
+            shifts.get(path),
+        )
+
+    return tuple(FlowPlan(job, flow, ranking(flow, path), path) for flow, path in paths.items())
+
+
+def _left_shift(path: Path, times: int, capacities: Mapping[Link, Fraction]) -> int | None:
+    """Return the shift that takes off about `times` the microseconds that bytes take on a path; None for no links."""
+    fastest = min((capacities[link] for link in links_of(path)), default=None)
+    return None if fastest is None else round(log2(fastest / 1_000_000 / times))

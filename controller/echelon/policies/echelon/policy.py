@@ -1,0 +1,336 @@
+"""EchelonFlow scheduling: by deadline inside an EchelonFlow, by tardiness between them, chosen by simulation.
+
+Source: Pan et al., Efficient Flow Scheduling in Distributed Deep Learning Training with Echelon Formation, HotNets '22.
+Inside an EchelonFlow the order is EDF (earliest ideal finish time first), work conserving, which on one link minimises
+its tardiness (Jackson 1955, Horn 1974). Between EchelonFlows there is a choice of orders (`echelon.policies.orders`),
+of paths, and of other policies' orders (`candidates`). No choice is best for all mixes of jobs, and the controller
+knows the jobs, so it simulates them and takes the best (`search`). We differ from the paper in the origin of deadlines;
+`echelon.policies.references` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from echelon.allocation import ActiveFlow, Allocation, Link, Number
+from echelon.documents import Section
+from echelon.fabric.model import Fabric
+from echelon.fabric.routing import NoRouteError, PathChooser, Router, Routes
+from echelon.jobs.analysis import connections
+from echelon.jobs.graph import Job
+from echelon.kept import Kept
+from echelon.paths import check_names, links_of
+from echelon.plan import FlowPlan, Plan, PlanError, PortSchedule
+from echelon.policies.base import Policy
+from echelon.policies.echelon.candidates import AT_ONCE, RULES, Candidate, candidates
+from echelon.policies.echelon.ordered import Ordered
+from echelon.policies.echelon.search import Choice, Doubt, Search
+from echelon.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
+
+Group = frozenset[str]
+"""The names of jobs that share links, directly or through others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The plan of a group of jobs."""
+
+    candidate: Candidate
+    choice: Choice | None = None
+    """The search that chose it; None: it has not been searched for, or was searched for before a restart."""
+
+
+class Echelon:
+    """A policy of EDF inside EchelonFlows, and the best order between them that a simulation finds.
+
+    `plan` takes no longer than without simulation: jobs that are new get `AT_ONCE`, over the paths that they keep.
+    `searches` says what to simulate, anywhere and for as long as it takes; once `adopt` has the results, the next
+    `plan` follows them. `best_plan` does all of that at once.
+    """
+
+    name = "echelon"
+
+    class Parameters(Section):
+        """The choice of a plan. Without `plan`, naming an order, paths or shifts means `rule`."""
+
+        plan: Literal["auto", "rule"] = "auto"
+        """`auto` simulates many plans and takes the best; `rule` is the plan of the next three."""
+        order: Literal["left", "memory", "normalised", "deadline", "setf"] = "left"
+        """The order between EchelonFlows (`echelon.policies.orders`)."""
+        paths: Literal["kept", "crux"] = "kept"
+        """The paths of connections: kept, or chosen as Crux does whenever jobs come or go."""
+        shifts: Literal["none", "cassini"] = "none"
+        """The time shifts by which hosts delay jobs, so that fewer of their flows meet."""
+        draws: Annotated[int, Field(ge=1, le=64)] = 4
+        """The number of draws of unknown phases and sizes in which a plan is simulated."""
+        uncertainty: Annotated[float, Field(ge=0, le=0.5)] = 0.2
+        """The part by which a job's sizes and computing may differ from its file."""
+        phases: Literal["unknown", "given"] = "unknown"
+        """Whether jobs start at any time, or when the scenario says."""
+        limit: Annotated[float, Field(ge=0, le=10)] | None = None
+        """The part by which no job may be slower than under fair sharing; without it there is no limit."""
+
+        @model_validator(mode="after")
+        def _named(self) -> Self:
+            if "plan" not in self.model_fields_set and self.model_fields_set & {"order", "paths", "shifts"}:
+                self.__dict__["plan"] = "rule"
+            return self
+
+    def __init__(self, parameters: Parameters | None = None) -> None:
+        chosen = self.Parameters() if parameters is None else parameters
+        self._parameters = chosen
+        rule = AT_ONCE.rule if chosen.order == "left" else chosen.order
+        self._at_once = Candidate(rule, paths=chosen.paths, shifted=chosen.shifts == "cassini")
+        self._router = Router()
+        self._links = Kept(_links)
+        self._found: dict[Group, Found] = {}
+        self._planners: dict[tuple[Candidate, Group | None], tuple[Policy, PathChooser | None]] = {}
+        self._of_job: dict[str, Policy] = {}
+        self._places: dict[str, int] = {}
+        self.carried = self
+
+    # -- plans ---------------------------------------------------------------------------------------------------------
+
+    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+        """Return a plan that ranks every flow.
+
+        Raises `PlanError` if a worker cannot be reached or a job takes no time.
+        """
+        check_names(jobs)
+        try:
+            kept = _Given((paths or self._router).route(fabric, jobs))
+        except NoRouteError as error:
+            raise PlanError(str(error), error.job, code=error.code) from None
+        places = self._numbered(jobs)
+        found = self._groups(jobs, fabric)
+        together: dict[tuple[Candidate, Group | None], list[Job]] = {}
+        group_of = {name: group for group in found for name in group}
+        for job in jobs:
+            group = group_of[job.name]
+            candidate = found[group].candidate
+            together.setdefault((candidate, group if candidate.policy else None), []).append(job)
+        planners = {key: self._planners.get(key) or (key[0].planner(), key[0].chooser()) for key in together}
+        made = _Merged()
+        of_job: dict[str, Policy] = {}
+        for key, members in together.items():
+            planner, chooser = planners[key]
+            if isinstance(planner, Ordered):
+                part = planner.plan(members, fabric, chooser or kept, places if key[0].rule in RULES else {})
+            else:
+                part = planner.plan(members, fabric, chooser or kept)
+            made.add(part, members)
+            of_job.update((job.name, planner) for job in members)
+        self._found, self._planners, self._of_job, self._places = found, planners, of_job, places
+        return made.plan(self.name, [job.name for job in jobs])
+
+    def best_plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
+        """Return the plan after all searches. Raises as `plan`."""
+        plan = self.plan(jobs, fabric)
+        searches = self.searches(jobs, fabric)
+        for search in searches:
+            self.adopt(search.group, search.run())
+        return self.plan(jobs, fabric) if searches else plan
+
+    # -- the choice ----------------------------------------------------------------------------------------------------
+
+    def searches(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        again: Iterable[str] = (),
+        starts_s: Mapping[str, float] | None = None,
+    ) -> list[Search]:
+        """Return the searches that the last plan lacks, one for each group of jobs that share links.
+
+        `again` names jobs whose groups are searched anew. `starts_s` says when jobs will begin an iteration, by name,
+        if that is known.
+        """
+        if self._parameters.plan != "auto":
+            return []
+        anew = set(again)
+        out = []
+        for group, found in self._found.items():
+            if len(group) < 2 or (found.choice is not None and not group & anew):
+                continue
+            members = [job for job in jobs if job.name in group]
+            several = any(
+                len(fabric.shortest_paths.switches(*ends)) > 1 for job in members for ends in connections(job)
+            )
+            out.append(
+                Search(
+                    members,
+                    fabric,
+                    candidates(several),
+                    self._doubt,
+                    found.candidate,
+                    loyal=found.choice is not None,
+                    limit=self._parameters.limit,
+                    starts_s=starts_s or {},
+                )
+            )
+        return out
+
+    @property
+    def _doubt(self) -> Doubt:
+        chosen = self._parameters
+        return Doubt(chosen.draws, chosen.uncertainty, chosen.phases == "given")
+
+    def adopt(self, group: Group, choice: Choice) -> bool:
+        """Take the result of a search. Return whether the next plan differs; a group that has gone changes nothing."""
+        before = self._found.get(group)
+        if before is None:
+            return False
+        self._found[group] = Found(choice.best.candidate, choice)
+        return before.candidate != choice.best.candidate
+
+    @property
+    def choices(self) -> Mapping[Group, Found]:
+        """The plan of each group of jobs, and why."""
+        return self._found
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the chosen plans and the numbers that tell copies apart."""
+        return {
+            "places": dict(self._places),
+            "chosen": [
+                {"jobs": sorted(group), **found.candidate.to_document()}
+                for group, found in self._found.items()
+                if found.candidate != self._at_once
+            ],
+        }
+
+    def take(self, document: Mapping[str, Any]) -> None:
+        """Continue with these plans. Raises `ValueError`."""
+        places = {str(job): int(place) for job, place in document["places"].items()}
+        found = {
+            frozenset(map(str, chosen["jobs"])): Found(Candidate.of_document(chosen)) for chosen in document["chosen"]
+        }
+        self._places, self._found = places, found
+
+    def _numbered(self, jobs: Sequence[Job]) -> dict[str, int]:
+        """Return a number for each job: its own, or the smallest that no other has."""
+        names = {job.name for job in jobs}
+        places = {name: place for name, place in self._places.items() if name in names}
+        taken = set(places.values())
+        free = (number for number in range(len(names) + len(taken)) if number not in taken)
+        for job in jobs:
+            if job.name not in places:
+                places[job.name] = next(free)
+        return places
+
+    def _groups(self, jobs: Sequence[Job], fabric: Fabric) -> dict[Group, Found]:
+        """Return the groups of jobs, each with its plan: a new group goes on with that of most of its jobs."""
+        links = self._links.update({job.name: (job, fabric) for job in jobs})
+        out: dict[Group, Found] = {}
+        of = {name: (found, group) for group, found in self._found.items() for name in group}
+        for group in _connected(links):
+            known = self._found.get(group)
+            if known is None:
+                former = {of[name][1]: of[name][0] for name in group if name in of}
+                closest = max(former, key=lambda other: len(other & group), default=None)
+                known = Found(self._at_once if closest is None else former[closest].candidate)
+            out[group] = known
+        return out
+
+    # -- ideal rates ---------------------------------------------------------------------------------------------------
+
+    def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
+        """Return the rates of the ideal order, without levels, until the order changes on some link.
+
+        Groups of jobs share no links, so each has the rates that its own plan ideally gives.
+        """
+        parts: dict[int, tuple[Any, list[int]]] = {}
+        for index, flow in enumerate(flows):
+            planner: Any = self._of_job.get(flow.job) or next(iter(self._of_job.values()))
+            parts.setdefault(id(planner), (planner, []))[1].append(index)
+        rates: list[Number] = [0] * len(flows)
+        until_s: list[Number] = []
+        for planner, indices in parts.values():
+            part = planner.allocate(now_s, [flows[index] for index in indices])
+            for index, rate_Bps in zip(indices, part.rates_Bps, strict=True):  # noqa: N806
+                rates[index] = rate_Bps
+            if part.valid_until_s is not None:
+                until_s.append(part.valid_until_s)
+        return Allocation(tuple(rates), min(until_s, default=None))
+
+    def neighbourhood(self, flow: ActiveFlow) -> str:
+        """Return the flow's job, whose flows share a reference time and a memory."""
+        return flow.job
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A chooser of paths that are chosen."""
+
+    routes: Mapping[str, Routes]
+
+    def route(self, fabric: Fabric, jobs: Iterable[Job]) -> Mapping[str, Routes]:
+        return {job.name: self.routes[job.name] for job in jobs}
+
+
+@dataclass(slots=True)
+class _Merged:
+    """The plans of groups of jobs that share no links, as one."""
+
+    flows: dict[str, tuple[FlowPlan, ...]] = field(default_factory=dict)
+    schedules: dict[Link, PortSchedule] = field(default_factory=dict)
+    shifts_s: dict[str, Any] = field(default_factory=dict)
+    unranked: set[str] = field(default_factory=set)
+
+    def add(self, part: Plan, jobs: Sequence[Job]) -> None:
+        self.flows |= part.by_job
+        self.shifts_s |= part.shifts_s
+        if part.default_schedule != _STRICT:
+            links = {link for flow in part.flows for link in links_of(flow.path)}
+            self.schedules |= {link: part.schedules.get(link, part.default_schedule) for link in links}
+        else:
+            self.schedules |= part.schedules
+        if not part.hosts_rank:
+            self.unranked |= {host for job in jobs for host in job.workers}
+
+    def plan(self, name: str, jobs: Sequence[str]) -> Plan:
+        return Plan.of_jobs(
+            name,
+            {job: self.flows[job] for job in jobs if job in self.flows},
+            default_schedule=_STRICT,
+            schedules=self.schedules,
+            hosts_rank=True,
+            unranked_hosts=frozenset(self.unranked),
+            best_effort_queue=BEST_EFFORT_QUEUE,
+            shifts_s=self.shifts_s,
+        )
+
+
+_STRICT = strict(MIN_SHARE)
+
+
+def _links(job: Job, fabric: Fabric) -> frozenset[Link]:
+    """Return the links that some shortest path of the job has."""
+    return frozenset(
+        link
+        for src, dst in connections(job)
+        for inner in fabric.shortest_paths.switches(src, dst)
+        for link in links_of((src, *inner, dst))
+    )
+
+
+def _connected(links: Mapping[str, frozenset[Link]]) -> list[Group]:
+    """Return the groups of jobs that share links, directly or through others, in order of their first jobs."""
+    group_of: dict[Link, int] = {}
+    groups: dict[int, tuple[set[str], set[Link]]] = {}
+    for number, (name, of_job) in enumerate(links.items()):
+        names, together = {name}, set(of_job)
+        for other in {group_of[link] for link in of_job if link in group_of}:
+            other_names, other_links = groups.pop(other)
+            names |= other_names
+            together |= other_links
+        groups[number] = names, together
+        group_of.update(dict.fromkeys(together, number))
+    first = {name: number for number, name in enumerate(links)}
+    return sorted(
+        (frozenset(names) for names, _ in groups.values()), key=lambda group: min(map(first.__getitem__, group))
+    )

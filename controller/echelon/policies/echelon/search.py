@@ -1,0 +1,211 @@
+"""The choice of a plan by simulation: every candidate, with its levels, in several draws of what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from operator import mul
+from random import Random
+from statistics import fmean
+
+from echelon.execution import duration_s
+from echelon.fabric.model import Fabric
+from echelon.fluid.alone_runs import AloneRuns
+from echelon.fluid.native import NativeRun, Network
+from echelon.fluid.network import FluidError
+from echelon.fluid.plan_execution import Windows
+from echelon.fluid.slowdown import mean_time_s
+from echelon.jobs.graph import Job
+from echelon.plan import Plan, PlanError
+from echelon.policies.echelon.candidates import FAIR, Candidate
+
+WORST = 0.1
+"""The weight of the worst job's slowdown in the score of a plan, beside the mean."""
+ITERATIONS = 12
+"""The length of a simulation, in iterations of the slowest job alone."""
+GAIN = 0.01
+"""The part by which a plan must be better than the one in force to replace it."""
+_KEPT = 1 / 3
+"""The part of the candidates that is simulated in all draws, after the first ones."""
+_LEAST_KEPT = 4
+_FIRST_DRAWS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What a search does not know."""
+
+    draws: int = 4
+    error: float = 0.2
+    """The part by which sizes and computing of a job may be larger or smaller than its file says."""
+    phases_known: bool = False
+    """Whether jobs start when `Job.start_s` says."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a candidate does, as simulated."""
+
+    candidate: Candidate
+    slowdowns: Mapping[str, float]
+    """The mean time of an iteration over that alone, by job; empty if the candidate cannot be planned."""
+    score: float
+    """Lower is better."""
+    draws: int
+    problem: str | None = None
+    """The reason why it cannot be planned or simulated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The result of a search."""
+
+    best: Prediction
+    tried: tuple[Prediction, ...]
+    """All candidates, the best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """One draw of what is not known, by job."""
+
+    starts_s: tuple[float, ...]
+    compute_scale: tuple[float, ...]
+    size_scale: tuple[float, ...]
+
+
+class Search:
+    """A search for the best plan of jobs that share links. It depends on nothing else, and changes nothing.
+
+    Args:
+        jobs: the jobs of the group.
+        fabric: without drained links.
+        candidates: the plans to simulate.
+        doubt: what is drawn.
+        in_force: the plan that holds now.
+        loyal: whether that plan stays unless another gains more than `GAIN`.
+        limit: the part by which no job may be slower than under fair sharing; None: no limit.
+        starts_s: when jobs will begin an iteration, by name, as far as that is known.
+    """
+
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        candidates: Sequence[Candidate],
+        doubt: Doubt,
+        in_force: Candidate,
+        *,
+        loyal: bool = False,
+        limit: float | None = None,
+        starts_s: Mapping[str, float] | None = None,
+    ) -> None:
+        self.group = frozenset(job.name for job in jobs)
+        self._jobs = jobs
+        self._fabric = fabric
+        self._candidates = tuple(dict.fromkeys((in_force, *candidates)))
+        self._doubt = doubt
+        self._in_force = in_force
+        self._loyal = loyal
+        self._limit = limit
+        self._starts_s = starts_s or {}
+
+    def run(self) -> Choice:
+        """Return the best plan. Raises `PlanError` if no candidate can be planned and simulated."""
+        alone = AloneRuns().update(self._jobs, self._fabric)
+        alone_s = [float(duration_s(alone[job.name])) for job in self._jobs]
+        network = Network(self._jobs, self._fabric, Windows())
+        draws = draws_of(self._jobs, alone_s, self._doubt, self._starts_s)
+        plans, problems = self._plans()
+        found: dict[Candidate, list[list[float]]] = {candidate: [] for candidate in plans}
+        remaining = list(plans)
+        for number, draw in enumerate(draws):
+            if number == _FIRST_DRAWS:
+                remaining = self._promising(found)
+            for candidate in remaining:
+                try:
+                    found[candidate].append(simulated(network, plans[candidate], draw, alone_s))
+                except FluidError as error:
+                    problems[candidate] = str(error)
+                    del found[candidate]
+            remaining = [candidate for candidate in remaining if candidate in found]
+        if not found:
+            raise PlanError(f"no plan can be simulated: {next(iter(problems.values()), 'there are no candidates')}")
+        return self._chosen(found, problems)
+
+    def _plans(self) -> tuple[dict[Candidate, Plan], dict[Candidate, str]]:
+        plans: dict[Candidate, Plan] = {}
+        problems: dict[Candidate, str] = {}
+        for candidate in self._candidates:
+            try:
+                plans[candidate] = candidate.planner().plan(self._jobs, self._fabric, candidate.chooser())
+            except PlanError as error:
+                problems[candidate] = str(error)
+        return plans, problems
+
+    def _promising(self, found: Mapping[Candidate, Sequence[Sequence[float]]]) -> list[Candidate]:
+        """Return the candidates that are worth further draws, the plan in force and fair sharing among them."""
+        order = sorted(found, key=lambda candidate: self._score(found[candidate]))
+        kept = order[: max(_LEAST_KEPT, round(len(order) * _KEPT))]
+        return [*kept, *(one for one in (self._in_force, FAIR) if one in found and one not in kept)]
+
+    def _chosen(
+        self, found: Mapping[Candidate, Sequence[Sequence[float]]], problems: Mapping[Candidate, str]
+    ) -> Choice:
+        most = max(map(len, found.values()))
+        predictions = [self._prediction(candidate, of) for candidate, of in found.items()]
+        predictions.sort(key=lambda one: (-one.draws, one.score))
+        allowed = [one for one in predictions if one.draws == most and self._is_allowed(one, found)]
+        best = allowed[0] if allowed else predictions[0]
+        held = next((one for one in allowed if one.candidate == self._in_force), None)
+        if self._loyal and held is not None and best.score > held.score * (1 - GAIN):
+            best = held
+        failed = [Prediction(candidate, {}, inf, 0, problem) for candidate, problem in problems.items()]
+        return Choice(best, (*predictions, *failed))
+
+    def _is_allowed(self, one: Prediction, found: Mapping[Candidate, Sequence[Sequence[float]]]) -> bool:
+        if self._limit is None or FAIR not in found:
+            return True
+        fair = self._prediction(FAIR, found[FAIR]).slowdowns
+        return all(slowdown <= fair[job] * (1 + self._limit) for job, slowdown in one.slowdowns.items())
+
+    def _prediction(self, candidate: Candidate, of: Sequence[Sequence[float]]) -> Prediction:
+        by_job = {job.name: fmean(draw[at] for draw in of) for at, job in enumerate(self._jobs)}
+        return Prediction(candidate, by_job, self._score(of), len(of))
+
+    def _score(self, draws: Sequence[Sequence[float]]) -> float:
+        weights = [float(job.weight) for job in self._jobs]
+        means = (sum(map(mul, weights, slowdowns)) / sum(weights) for slowdowns in draws)
+        return fmean(mean + WORST * max(slowdowns) for mean, slowdowns in zip(means, draws, strict=True))
+
+
+def draws_of(jobs: Sequence[Job], alone_s: Sequence[float], doubt: Doubt, starts_s: Mapping[str, float]) -> list[Draw]:
+    """Return the draws for these jobs: the same for the same `doubt`. `starts_s` has the phases that are known."""
+    found = []
+    for number in range(doubt.draws):
+        random = Random(f"{doubt.seed} {number}")
+        scales = [tuple(1 + doubt.error * (2 * random.random() - 1) for _ in jobs) for _ in ("computing", "sizes")]
+        starts = [random.random() * period_s for period_s in alone_s]
+        if doubt.phases_known:
+            starts = [float(job.start_s) for job in jobs]
+        found.append(
+            Draw(tuple(starts_s.get(job.name, at) for job, at in zip(jobs, starts, strict=True)), scales[0], scales[1])
+        )
+    return found
+
+
+def simulated(network: Network, plan: Plan, draw: Draw, alone_s: Sequence[float]) -> list[float]:
+    """Return the slowdown of each job in one draw. Raises `FluidError` for a plan that stalls."""
+    starts_s = [
+        start_s + float(plan.shifts_s.get(job.name, 0))
+        for job, start_s in zip(network.jobs, draw.starts_s, strict=True)
+    ]
+    end_s = ITERATIONS * max(alone_s)
+    run = NativeRun(
+        network, plan, starts_s, compute_scale=draw.compute_scale, size_scale=draw.size_scale, keeps_spans=False
+    )
+    for _ in run.run(end_s):
+        pass
+    return [mean_time_s(run.ends_s(at), end_s) / period_s for at, period_s in enumerate(alone_s)]
