@@ -30,7 +30,7 @@ class Strict:
     name = "strict"
 
     def __init__(self) -> None:
-        self._policy = make_policy("echelon")
+        self._policy = make_policy("echelon", order="memory")
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
         plan = self._policy.plan(jobs, fabric, paths)
@@ -97,7 +97,7 @@ def test_slowdowns_are_those_of_the_model(mix: str) -> None:
     made = make()
     theirs = model.slowdowns(made, ranks == "levels", HORIZON, TICK)
     fabric, jobs = build_fabric(made), [build_job(index, each) for index, each in enumerate(made)]
-    policy = make_policy("echelon") if ranks == "continuous" else Strict()
+    policy = make_policy("echelon", order="memory") if ranks == "continuous" else Strict()
     result = simulate(jobs, fabric, policy, None, until=Fraction(HORIZON), ideal=ranks == "continuous")
     ours = []
     for job in jobs:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from random import Random
 from statistics import fmean
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from echelon.allocation import ActiveFlow
-from echelon.fabric.model import Fabric
+from echelon.execution import duration_s
+from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fluid import alone_iteration_s, run_alone, simulate
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.paths import FlowPaths
 from echelon.policies import make_policy
 from echelon.policies.references import Due, References
 from echelon.rankings.deadline import Deadline
@@ -108,11 +114,51 @@ def ready(star: Callable[..., Fabric]) -> References:
     flows = (Flow("f0", "h1", "h2", 1000, ("c",)), Flow("f1", "h1", "h2", 1000, ("d",)))
     held = (EchelonFlow("H", ("f0",), (Fraction(0),)), EchelonFlow("I", ("f1",), (Fraction(0),)))
     job = Job("j", computes, flows, held)
-    reference = References()
-    assert reference.plan({"j": (job, run_alone(job, star(2)))}) == {
-        "j": {"f0": Due("H", Fraction(0)), "f1": Due("H", Fraction(3))}
+    reference, fabric = References(), star(2)
+    paths = FlowPaths().update([job], fabric)["j"]
+    # The second flow ends the iteration at 5 s; the first may end at the same time.
+    assert reference.plan({"j": (job, run_alone(job, fabric), paths, fabric.capacity_Bps)}) == {
+        "j": {
+            "f0": Due("H", Fraction(0), latest_s=Fraction(4)),
+            "f1": Due("H", Fraction(3), latest_s=Fraction(4)),
+        }
     }
     return reference
+
+
+@given(st.integers(0, 10**6))
+def test_the_latest_finish_leaves_time_for_the_longest_path_behind(seed: int) -> None:
+    """Paths are enumerated here, one by one."""
+    random = Random(seed)
+    steps: list[ComputeUnit | Flow] = [ComputeUnit("c0", "h1", ONE)]
+    for number in range(1, random.randint(3, 9)):
+        after = tuple({random.choice(steps).name for _ in range(2)})
+        if random.random() < 0.5:
+            steps.append(ComputeUnit(f"c{number}", "h1", Fraction(random.randint(1, 9)), after))
+        else:
+            steps.append(Flow(f"f{number}", "h1", "h2", 1000 * random.randint(1, 9), after))
+    steps.append(Flow("last", "h1", "h2", 1000, (steps[-1].name,)))
+    own_s = {s.name: s.duration_s if isinstance(s, ComputeUnit) else Fraction(s.size_bytes, 1000) for s in steps}
+
+    def longest_s(name: str) -> Fraction:
+        return max((own_s[s.name] + longest_s(s.name) for s in steps if name in s.after), default=Fraction(0))
+
+    flows = tuple(s for s in steps if isinstance(s, Flow))
+    held = EchelonFlow.coflow("H", [flow.name for flow in flows])
+    job = Job("j", tuple(s for s in steps if isinstance(s, ComputeUnit)), flows, (held,))
+    fabric = two_hosts()
+    alone = run_alone(job, fabric)
+    paths = FlowPaths().update([job], fabric)["j"]
+    due = References().plan({"j": (job, alone, paths, fabric.capacity_Bps)})["j"]
+    for flow in flows:
+        assert due[flow.name].latest_s == duration_s(alone) - alone.references["H"] - longest_s(flow.name)
+
+
+def two_hosts() -> Fabric:
+    """Return two hosts at a switch, with links of 1000 bytes a second."""
+    hosts = {name: Host(name, f"10.0.0.{n}", f"02:00:00:00:00:0{n}") for n, name in enumerate(("h1", "h2"), start=1)}
+    cables = [CableLink(LinkEnd(host, 0), LinkEnd("s1", n), 8000, Fraction(0)) for n, host in enumerate(hosts)]
+    return Fabric("two", hosts, {"s1": Switch("s1", 1)}, tuple(cables))
 
 
 def test_lost_time_is_not_forgotten(star: Callable[..., Fabric], active: Callable[..., ActiveFlow]) -> None:

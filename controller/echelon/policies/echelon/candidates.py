@@ -102,16 +102,29 @@ def order_named(name: str) -> Order:
     return Blended(RULES[name]) if name in RULES else ORDERS[name]()
 
 
+ALONE = Candidate("memory")
+"""The plan of a job that shares no links: by deadline alone."""
 AT_ONCE = Candidate("k3")
-"""The plan before any simulation."""
+"""The plan of other jobs before any simulation."""
 FAIR = Candidate(policy="fair")
-RIVALS = (FAIR, Candidate(policy="srpt"), Candidate(policy="crux", parameters=(("paths", "given"),)))
+OTHERS = (
+    FAIR,
+    Candidate(policy="srpt"),
+    Candidate(policy="crux", parameters=(("paths", "given"),)),
+    Candidate(policy="cassini"),
+    Candidate(policy="mltcp"),
+    Candidate(policy="unfair"),
+)
+"""Other policies of which switches execute the plan without a controller."""
+SHIFTED = ("k3", "n2")
+"""The rules that are also simulated with shifts."""
 
 
 def candidates(several_paths: bool) -> Sequence[Candidate]:
     """Return all candidates, `AT_ONCE` first; `several_paths`: whether some connection has a choice of paths."""
     own = [Candidate(name) for name in (*RULES, "normalised")]
-    found = [AT_ONCE, *(one for one in (*own, *RIVALS) if one != AT_ONCE)]
+    shifted = [Candidate(name, shifted=True) for name in SHIFTED]
+    found = [AT_ONCE, *(one for one in (*own, *shifted, *OTHERS) if one != AT_ONCE)]
     if several_paths:
         found += [replace(one, paths="crux") for one in found]
     return found

@@ -26,7 +26,7 @@ from echelon.kept import Kept
 from echelon.paths import check_names, links_of
 from echelon.plan import FlowPlan, Plan, PlanError, PortSchedule
 from echelon.policies.base import Policy
-from echelon.policies.echelon.candidates import AT_ONCE, RULES, Candidate, candidates
+from echelon.policies.echelon.candidates import ALONE, AT_ONCE, RULES, Candidate, candidates
 from echelon.policies.echelon.ordered import Ordered
 from echelon.policies.echelon.search import Choice, Doubt, Search
 from echelon.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
@@ -65,12 +65,12 @@ class Echelon:
         """The paths of connections: kept, or chosen as Crux does whenever jobs come or go."""
         shifts: Literal["none", "cassini"] = "none"
         """The time shifts by which hosts delay jobs, so that fewer of their flows meet."""
-        draws: Annotated[int, Field(ge=1, le=64)] = 4
-        """The number of draws of unknown phases and sizes in which a plan is simulated."""
+        draws: Annotated[int, Field(ge=0, le=64)] = 4
+        """The number of draws of other phases and sizes in which a plan is simulated."""
         uncertainty: Annotated[float, Field(ge=0, le=0.5)] = 0.2
         """The part by which a job's sizes and computing may differ from its file."""
-        phases: Literal["unknown", "given"] = "unknown"
-        """Whether jobs start at any time, or when the scenario says."""
+        phases: Literal["given", "unknown"] = "given"
+        """Whether a scenario's jobs are known to start when it says. In a service they start at any time."""
         limit: Annotated[float, Field(ge=0, le=10)] | None = None
         """The part by which no job may be slower than under fair sharing; without it there is no limit."""
 
@@ -91,6 +91,8 @@ class Echelon:
         self._planners: dict[tuple[Candidate, Group | None], tuple[Policy, PathChooser | None]] = {}
         self._of_job: dict[str, Policy] = {}
         self._places: dict[str, int] = {}
+        self._any: Policy = self._at_once.planner()
+        """Gives the flows of no job what is left."""
         self.carried = self
 
     # -- plans ---------------------------------------------------------------------------------------------------------
@@ -130,7 +132,9 @@ class Echelon:
     def best_plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
         """Return the plan after all searches. Raises as `plan`."""
         plan = self.plan(jobs, fabric)
-        searches = self.searches(jobs, fabric)
+        given = self._parameters.phases == "given"
+        starts_s = {job.name: float(job.start_s) for job in jobs} if given else {}
+        searches = self.searches(jobs, fabric, starts_s=starts_s)
         for search in searches:
             self.adopt(search.group, search.run())
         return self.plan(jobs, fabric) if searches else plan
@@ -177,7 +181,7 @@ class Echelon:
     @property
     def _doubt(self) -> Doubt:
         chosen = self._parameters
-        return Doubt(chosen.draws, chosen.uncertainty, chosen.phases == "given")
+        return Doubt(chosen.draws, chosen.uncertainty)
 
     def adopt(self, group: Group, choice: Choice) -> bool:
         """Take the result of a search. Return whether the next plan differs; a group that has gone changes nothing."""
@@ -233,6 +237,8 @@ class Echelon:
                 former = {of[name][1]: of[name][0] for name in group if name in of}
                 closest = max(former, key=lambda other: len(other & group), default=None)
                 known = Found(self._at_once if closest is None else former[closest].candidate)
+            if len(group) == 1 and self._parameters.plan == "auto":
+                known = Found(ALONE)
             out[group] = known
         return out
 
@@ -245,7 +251,7 @@ class Echelon:
         """
         parts: dict[int, tuple[Any, list[int]]] = {}
         for index, flow in enumerate(flows):
-            planner: Any = self._of_job.get(flow.job) or next(iter(self._of_job.values()))
+            planner: Any = self._of_job.get(flow.job) or self._any
             parts.setdefault(id(planner), (planner, []))[1].append(index)
         rates: list[Number] = [0] * len(flows)
         until_s: list[Number] = []

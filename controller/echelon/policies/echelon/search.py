@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import fsum, inf
 from operator import mul
 from random import Random
-from statistics import fmean
 
 from echelon.execution import duration_s
 from echelon.fabric.model import Fabric
@@ -18,7 +17,7 @@ from echelon.fluid.plan_execution import Windows
 from echelon.fluid.slowdown import mean_time_s
 from echelon.jobs.graph import Job
 from echelon.plan import Plan, PlanError
-from echelon.policies.echelon.candidates import FAIR, Candidate
+from echelon.policies.echelon.candidates import ALONE, FAIR, Candidate
 
 WORST = 0.1
 """The weight of the worst job's slowdown in the score of a plan, beside the mean."""
@@ -27,20 +26,24 @@ ITERATIONS = 12
 GAIN = 0.01
 """The part by which a plan must be better than the one in force to replace it."""
 _KEPT = 1 / 3
-"""The part of the candidates that is simulated in all draws, after the first ones."""
+"""The part of the candidates that is simulated in all draws, after the first one."""
+_CLOSE = 0.005
+"""The part by which scores of plans that are about as good differ."""
 _LEAST_KEPT = 4
-_FIRST_DRAWS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What a search does not know."""
+    """What a search does not know.
+
+    One draw has sizes and computing as in the job files. It counts as much as all others together, so that a plan is
+    good if the files are right and does not depend on it.
+    """
 
     draws: int = 4
+    """The number of other draws."""
     error: float = 0.2
     """The part by which sizes and computing of a job may be larger or smaller than its file says."""
-    phases_known: bool = False
-    """Whether jobs start when `Job.start_s` says."""
     seed: int = 0
 
 
@@ -71,6 +74,7 @@ class Choice:
 class Draw:
     """One draw of what is not known, by job."""
 
+    weight: float
     starts_s: tuple[float, ...]
     compute_scale: tuple[float, ...]
     size_scale: tuple[float, ...]
@@ -115,18 +119,20 @@ class Search:
     def run(self) -> Choice:
         """Return the best plan. Raises `PlanError` if no candidate can be planned and simulated."""
         alone = AloneRuns().update(self._jobs, self._fabric)
-        alone_s = [float(duration_s(alone[job.name])) for job in self._jobs]
+        exactly_s = [float(duration_s(alone[job.name])) for job in self._jobs]
+        draws = draws_of(self._jobs, exactly_s, self._doubt, self._starts_s)
+        alone_s = [exactly_s, *zip(*(self._alone_s(job, draws[1:]) for job in self._jobs), strict=True)]
         network = Network(self._jobs, self._fabric, Windows())
-        draws = draws_of(self._jobs, alone_s, self._doubt, self._starts_s)
         plans, problems = self._plans()
+        self._weights = [draw.weight for draw in draws]
         found: dict[Candidate, list[list[float]]] = {candidate: [] for candidate in plans}
         remaining = list(plans)
         for number, draw in enumerate(draws):
-            if number == _FIRST_DRAWS:
+            if number == 1:
                 remaining = self._promising(found)
             for candidate in remaining:
                 try:
-                    found[candidate].append(simulated(network, plans[candidate], draw, alone_s))
+                    found[candidate].append(simulated(network, plans[candidate], draw, alone_s[number]))
                 except FluidError as error:
                     problems[candidate] = str(error)
                     del found[candidate]
@@ -134,6 +140,27 @@ class Search:
         if not found:
             raise PlanError(f"no plan can be simulated: {next(iter(problems.values()), 'there are no candidates')}")
         return self._chosen(found, problems)
+
+    def _alone_s(self, job: Job, draws: Sequence[Draw]) -> list[float]:
+        """Return the time of an iteration of a job that has the network to itself, in each draw."""
+        network = Network([job], self._fabric, Windows())
+        plan = ALONE.planner().plan([job], self._fabric)
+        at = self._jobs.index(job)
+        out = []
+        for draw in draws:
+            run = NativeRun(
+                network,
+                plan,
+                [0.0],
+                iterations=1,
+                compute_scale=draw.compute_scale[at : at + 1],
+                size_scale=draw.size_scale[at : at + 1],
+                keeps_spans=False,
+            )
+            for _ in run.run():
+                pass
+            out.append(run.now_s)
+        return out
 
     def _plans(self) -> tuple[dict[Candidate, Plan], dict[Candidate, str]]:
         plans: dict[Candidate, Plan] = {}
@@ -159,6 +186,11 @@ class Search:
         predictions.sort(key=lambda one: (-one.draws, one.score))
         allowed = [one for one in predictions if one.draws == most and self._is_allowed(one, found)]
         best = allowed[0] if allowed else predictions[0]
+        if FAIR in found:
+            # Of plans that are about as good, the one that slows no job down compared with fair sharing.
+            fair = self._prediction(FAIR, found[FAIR]).slowdowns
+            close = [one for one in allowed if one.score <= best.score * (1 + _CLOSE)]
+            best = min(close, key=lambda one: max(0.0, self._behind(one, fair) - _CLOSE), default=best)
         held = next((one for one in allowed if one.candidate == self._in_force), None)
         if self._loyal and held is not None and best.score > held.score * (1 - GAIN):
             best = held
@@ -168,31 +200,38 @@ class Search:
     def _is_allowed(self, one: Prediction, found: Mapping[Candidate, Sequence[Sequence[float]]]) -> bool:
         if self._limit is None or FAIR not in found:
             return True
-        fair = self._prediction(FAIR, found[FAIR]).slowdowns
-        return all(slowdown <= fair[job] * (1 + self._limit) for job, slowdown in one.slowdowns.items())
+        return self._behind(one, self._prediction(FAIR, found[FAIR]).slowdowns) <= self._limit
+
+    @staticmethod
+    def _behind(one: Prediction, fair: Mapping[str, float]) -> float:
+        """Return the largest part by which a job is slower than under fair sharing."""
+        return max(slowdown / fair[job] - 1 for job, slowdown in one.slowdowns.items())
 
     def _prediction(self, candidate: Candidate, of: Sequence[Sequence[float]]) -> Prediction:
-        by_job = {job.name: fmean(draw[at] for draw in of) for at, job in enumerate(self._jobs)}
+        by_job = {job.name: self._over_draws([draw[at] for draw in of]) for at, job in enumerate(self._jobs)}
         return Prediction(candidate, by_job, self._score(of), len(of))
 
     def _score(self, draws: Sequence[Sequence[float]]) -> float:
         weights = [float(job.weight) for job in self._jobs]
         means = (sum(map(mul, weights, slowdowns)) / sum(weights) for slowdowns in draws)
-        return fmean(mean + WORST * max(slowdowns) for mean, slowdowns in zip(means, draws, strict=True))
+        return self._over_draws([mean + WORST * max(slowdowns) for mean, slowdowns in zip(means, draws, strict=True)])
+
+    def _over_draws(self, values: Sequence[float]) -> float:
+        return fsum(map(mul, self._weights, values)) / fsum(self._weights[: len(values)])
 
 
 def draws_of(jobs: Sequence[Job], alone_s: Sequence[float], doubt: Doubt, starts_s: Mapping[str, float]) -> list[Draw]:
     """Return the draws for these jobs: the same for the same `doubt`. `starts_s` has the phases that are known."""
     found = []
-    for number in range(doubt.draws):
+    for number in range(doubt.draws + 1):
         random = Random(f"{doubt.seed} {number}")
         scales = [tuple(1 + doubt.error * (2 * random.random() - 1) for _ in jobs) for _ in ("computing", "sizes")]
-        starts = [random.random() * period_s for period_s in alone_s]
-        if doubt.phases_known:
-            starts = [float(job.start_s) for job in jobs]
-        found.append(
-            Draw(tuple(starts_s.get(job.name, at) for job, at in zip(jobs, starts, strict=True)), scales[0], scales[1])
-        )
+        phases_s = tuple(random.random() * period_s for period_s in alone_s)
+        if not number:
+            phases_s = tuple(starts_s.get(job.name, at) for job, at in zip(jobs, phases_s, strict=True))
+            found.append(Draw(max(1, doubt.draws), phases_s, (1.0,) * len(jobs), (1.0,) * len(jobs)))
+        else:
+            found.append(Draw(1, phases_s, scales[0], scales[1]))
     return found
 
 
