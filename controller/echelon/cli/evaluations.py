@@ -42,6 +42,15 @@ def evaluate(
     iterations: Annotated[
         int, typer.Option(help="Length of a run, in iterations of the scenario's slowest job alone.", min=3)
     ] = 30,
+    draws: Annotated[int, typer.Option(help="Number of runs with other phases that are averaged.", min=1)] = 1,
+    error: Annotated[
+        float,
+        typer.Option(
+            help="Greatest part by which policies misjudge a job's sizes and computing. Phases are then unknown, too.",
+            min=0,
+            max=0.5,
+        ),
+    ] = 0.0,
     ideal: Annotated[
         bool, typer.Option("--ideal", help="Also run policies with the rates that they would ideally give.")
     ] = False,
@@ -81,6 +90,8 @@ def evaluate(
                 packets=packets,
                 worst=worst,
                 workers=workers or os.cpu_count() or 1,
+                draws=draws,
+                error=error,
                 progress=progress,
             )
         if as_json:

@@ -116,6 +116,8 @@ class Levels:
     """Whether packets are due at the latest finish of their flow on the critical path."""
     left: int = 0
     """How many times the seconds that the bytes left of a flow take on its path lower its relative rank."""
+    together: bool = False
+    """Whether these are the seconds of all flows that are due together."""
 
 
 class Order(Protocol):
@@ -167,6 +169,11 @@ class Rule:
     """Whether flows are due at their latest finish on the critical path, instead of when their arrangement says."""
     left: int = 0
     """c: how many times the seconds that the bytes left of the flow take on its path are taken off."""
+    together: bool = False
+    """Whether these are the seconds in which all flows that are due together can finish, if they have sent as large a
+    part as the flow."""
+    spread: int = 1
+    """The factor by which the steps of levels are larger."""
 
 
 MEMORY = Rule(Fraction(1, 2), Fraction(1, 2), Fraction(1))
@@ -205,10 +212,11 @@ class Blended:
 
     def _relative(self, facts: JobFacts) -> Levels:
         rule = self._rule
+        steps = tuple(rule.spread * step for step in STEPS)
         relative = Relative(
-            facts.unit_s(rule), facts.head_start(rule), facts.latest_alone_s, facts.alone_s / IDLE, STEPS
+            facts.unit_s(rule), facts.head_start(rule), facts.latest_alone_s, facts.alone_s / IDLE, steps
         )
-        return Levels((), relative=relative, latest=rule.latest, left=rule.left)
+        return Levels((), relative=relative, latest=rule.latest, left=rule.left, together=rule.together)
 
 
 UNIT_TOLERANCE = Fraction(5, 4)

@@ -74,6 +74,14 @@ def _summary(
         "of the scenario's slowest job alone; its first third is warm-up. A slowdown is the mean time of a job's "
         "iterations over the time alone; a scenario has a mean over its jobs and a worst job."
     )
+    known = evaluation.knowledge
+    if known.draws > 1:
+        what += f" It is the mean of {known.draws} runs, each with phases of its own."
+    if known.error:
+        what += (
+            f" Policies misjudge the sizes and the computing of each job by up to {known.error:.0%}, and do not know "
+            "when jobs start."
+        )
     ratios = (
         f"Ratios are means over the scenarios, of the slowdown under the policy over that under `{compared.baseline}` "
         "in the same mode, or over the physical limit. *Won* and *lost* are scenarios in which a policy is more than "

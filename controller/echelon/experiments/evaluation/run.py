@@ -16,6 +16,7 @@ from pathlib import Path
 
 from echelon.documents import DocumentError, suggestion
 from echelon.experiments.evaluation import report, tables
+from echelon.experiments.evaluation.measure import Knowledge
 from echelon.experiments.evaluation.tasks import HALVES, Evaluation, evaluate
 from echelon.experiments.machine import machine
 from echelon.experiments.tables import Table
@@ -48,6 +49,8 @@ def evaluate_into(
     packets: int,
     worst: int,
     workers: int,
+    draws: int = 1,
+    error: float = 0.0,
     progress: CommandProgress = UNSEEN,
 ) -> Report:
     """Run an evaluation into the directory `out`, which may hold a part of it. The arguments are those of `Evaluation`.
@@ -58,7 +61,13 @@ def evaluate_into(
     if half not in HALVES:
         raise DocumentError("--half", "", f"unknown half '{half}' ({suggestion(half, HALVES)})")
     evaluation = Evaluation(
-        "tune" if half == "tune" else "report", scenarios, policies, iterations, min(packets, scenarios), ideal
+        "tune" if half == "tune" else "report",
+        scenarios,
+        policies,
+        iterations,
+        min(packets, scenarios),
+        ideal,
+        Knowledge(draws, error),
     )
     out.mkdir(parents=True, exist_ok=True)
     store = LineStore(out / RESULTS)

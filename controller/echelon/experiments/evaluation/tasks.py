@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
-from echelon.experiments.evaluation.measure import Mode, describe, slowdowns
+from echelon.experiments.evaluation.measure import Knowledge, Mode, describe, slowdowns
 from echelon.experiments.evaluation.results import ScenarioResult, scored
 from echelon.points.code import code_digest
 from echelon.points.store import ResultStore
@@ -40,6 +40,8 @@ class Evaluation:
     """The number of scenarios that also run on switches."""
     ideal: bool = False
     """Whether policies also run with the rates that they would ideally give."""
+    knowledge: Knowledge = Knowledge()  # noqa: RUF009
+    """The draws of each run, and what policies know."""
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -60,6 +62,7 @@ class Evaluation:
             "iterations": self.iterations,
             "packets": self.packets,
             "ideal": self.ideal,
+            **asdict(self.knowledge),
         }
 
 
@@ -106,8 +109,10 @@ def _tasks(evaluation: Evaluation) -> list[Task]:
         add(_name(seed), None, {"seed": seed}, partial(describe, seed))
         for mode in evaluation.modes(place):
             for choice in evaluation.policies:
-                identity = {"seed": seed, "policy": choice.label, "iterations": iterations}
-                add(_name(seed, choice, mode), mode, identity, partial(slowdowns, seed, choice, mode, iterations))
+                known = evaluation.knowledge
+                identity = {"seed": seed, "policy": choice.label, "iterations": iterations, **asdict(known)}
+                measure = partial(slowdowns, seed, choice, mode, iterations, known)
+                add(_name(seed, choice, mode), mode, identity, measure)
     return tasks
 
 

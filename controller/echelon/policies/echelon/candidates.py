@@ -82,19 +82,21 @@ class Candidate:
         return found
 
 
-HALF = Fraction(1, 2)
+_HALF, _NONE, _ALL = Fraction(1, 2), Fraction(0), Fraction(1)
 RULES: Mapping[str, Rule] = {
+    "k3": Rule(_HALF, _HALF, latest=True, left=3),
     "h1": MEMORY,
-    "k3": Rule(HALF, HALF, latest=True, left=3),
-    "e2": Rule(HALF, HALF, Fraction(1), left=2),
-    "n2": Rule(Fraction(1), Fraction(0), Fraction(1), left=2),
-    "p4": Rule(HALF, Fraction(0), latest=True, left=4),
-    "u4": Rule(Fraction(0), Fraction(0), latest=True, left=4),
-    "a4": Rule(Fraction(0), Fraction(0), left=4),
-    "o4": Rule(Fraction(0), Fraction(1), left=4),
-    "k0": Rule(HALF, HALF, latest=True),
-    "u16": Rule(Fraction(0), Fraction(0), left=16),
+    "k0": Rule(_HALF, _HALF, latest=True),
+    "e2": Rule(_HALF, _HALF, _ALL, left=2),
+    "n2": Rule(_ALL, _NONE, _ALL, left=2),
+    "p4": Rule(_HALF, _NONE, latest=True, left=4),
+    "u4": Rule(_NONE, _NONE, latest=True, left=4),
+    "a4": Rule(_NONE, _NONE, left=4),
+    "o4": Rule(_NONE, _ALL, left=4, together=True),
+    "t3": Rule(_HALF, _HALF, latest=True, left=3, together=True),
+    "t16": Rule(_NONE, _NONE, left=16, together=True, spread=4),
 }
+"""The rules of `echelon.policies.orders.Blended` that are simulated."""
 
 
 def order_named(name: str) -> Order:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -13,7 +13,7 @@ from types import MappingProxyType
 from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.execution import IterationRecord, duration_s
 from echelon.fabric.model import Fabric
-from echelon.fabric.routing import Path, PathChooser
+from echelon.fabric.routing import PathChooser
 from echelon.fluid.alone_runs import AloneRuns
 from echelon.jobs.graph import Job
 from echelon.kept import Kept
@@ -103,7 +103,7 @@ class Ordered:
         plan = Plan.of_jobs(
             self.name,
             self._flows.update(
-                {job: (job, of_job, due[job], levels[job], self._capacities) for job, of_job in of_jobs.items()}
+                {job.name: (job, of_jobs[job.name], due[job.name], levels[job.name], self._capacities) for job in jobs}
             ),
             default_schedule=strict(MIN_SHARE),
             hosts_rank=True,
@@ -186,15 +186,15 @@ def _facts(
 
 
 def _ranked(
-    job: str, paths: Paths, due: Dues, levels: Levels, capacities: Mapping[Link, Fraction]
+    job: Job, paths: Paths, due: Dues, levels: Levels, capacities: Mapping[Link, Fraction]
 ) -> tuple[FlowPlan, ...]:
-    shifts = {path: _left_shift(path, levels.left, capacities) for path in set(paths.values())} if levels.left else {}
+    due_s = {name: of.latest_s if levels.latest else of.offset_s + of.slack_s for name, of in due.items()}
+    shifts = _left_shifts(job, paths, due_s, levels, capacities) if levels.left else {}
 
-    def ranking(flow: str, path: Path) -> Ranking:
+    def ranking(flow: str) -> Ranking:
         if flow not in due:
             return Fixed(BEST_EFFORT_QUEUE)
         of = due[flow]
-        due_s = of.latest_s if levels.latest else of.offset_s + of.slack_s
         return Deadline(
             of.echelonflow,
             of.offset_s,
@@ -202,14 +202,30 @@ def _ranked(
             levels.lowest,
             levels.highest,
             levels.relative,
-            None if due_s == of.offset_s else due_s,
-            shifts.get(path),
+            None if due_s[flow] == of.offset_s else due_s[flow],
+            shifts.get(flow),
         )
 
-    return tuple(FlowPlan(job, flow, ranking(flow, path), path) for flow, path in paths.items())
+    return tuple(FlowPlan(job.name, flow, ranking(flow), path) for flow, path in paths.items())
 
 
-def _left_shift(path: Path, times: int, capacities: Mapping[Link, Fraction]) -> int | None:
-    """Return the shift that takes off about `times` the microseconds that bytes take on a path; None for no links."""
-    fastest = min((capacities[link] for link in links_of(path)), default=None)
-    return None if fastest is None else round(log2(fastest / 1_000_000 / times))
+def _left_shifts(
+    job: Job, paths: Paths, due_s: Mapping[str, Fraction], levels: Levels, capacities: Mapping[Link, Fraction]
+) -> dict[str, int]:
+    """Return, by flow, the shift that takes off about `levels.left` times the microseconds that the bytes left take."""
+    busy_s: dict[tuple[Fraction, Link], float] = defaultdict(float)
+    if levels.together:
+        for flow in job.flows:
+            for link in links_of(paths[flow.name]):
+                busy_s[due_s.get(flow.name, Fraction(-1)), link] += flow.size_bytes / float(capacities[link])
+    shifts = {}
+    for flow in job.flows:
+        links = links_of(paths[flow.name])
+        if not links or not flow.size_bytes or flow.name not in due_s:
+            continue
+        if levels.together:
+            takes_s = max(busy_s[due_s[flow.name], link] for link in links) / flow.size_bytes
+        else:
+            takes_s = 1 / float(min(capacities[link] for link in links))
+        shifts[flow.name] = -round(log2(levels.left * takes_s * 1_000_000))
+    return shifts
