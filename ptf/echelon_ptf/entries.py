@@ -31,8 +31,8 @@ class Fixed:
 class Deadline:
     """A ranking by slack: `profile` maps the time left until `echelonflow`'s reference plus `due_us` to a queue.
 
-    By default, `due_us` is `offset_us`, by which an iteration is opened and lateness counts. If the profile is relative,
-    n bytes left of the flow count as n / 2^`left_shift` microseconds; None: they do not count.
+    By default, `due_us` is `offset_us`, by which an iteration is opened and lateness counts. If the profile is
+    relative, n bytes left of the flow count as n / 2^`left_shift` microseconds; None: they do not count.
     """
 
     echelonflow: int

@@ -361,10 +361,8 @@ class BytesLeftBesideADueTime(_BytesLeftTest):
 
     def runTest(self) -> None:
         profile = self.relative(self.period_us)
-        ranks = (
-            Deadline(self.new_echelonflow(), profile, 0, due * _S, left_shift) for due, left_shift in ((0, None), (15, 2))
-        )
-        first, second = (self.flows(rank)[0] for rank in ranks)
+        first = self.flows(Deadline(self.new_echelonflow(), profile))[0]
+        second = self.flows(Deadline(self.new_echelonflow(), profile, due_us=15 * _S, left_shift=2))[0]
         self.assertEqual(self.queues(4 * _S, (first, 0), (second, 0), (second, 8)), [7, 6, 5])
 
 

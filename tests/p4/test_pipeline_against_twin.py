@@ -140,9 +140,7 @@ def arguments(rank: Rank) -> tuple[str, list[int]]:
     path = [rank.port, int.from_bytes(rank.mac, "big")]
     return {
         FIXED: ("fixed", [*path, rank.queue]),
-        DEADLINE: (
-            "deadline", [*path, rank.echelonflow, rank.profile, rank.offset_us, rank.due_us, left_shift(rank)]
-        ),
+        DEADLINE: ("deadline", [*path, rank.echelonflow, rank.profile, rank.offset_us, rank.due_us, left_shift(rank)]),
         ATTAINED: ("attained", [*path, rank.group, rank.profile]),
         WINDOW: ("window", [*path, rank.group, rank.profile, rank.period_us]),
     }[rank.kind]
@@ -183,7 +181,8 @@ def frames() -> st.SearchStrategy[bytes]:
             job, flow, epoch, remaining, flags=fl, version=version, age_us=told[0], memory=told[1], payload=payload
         ),
         st.integers(1, 3), st.integers(0, 2), st.sampled_from([0, 1, 1, 1, 2, 2, 127, 128, 200, 255]),
-        st.one_of(st.integers(0, 1 << 14), st.integers(0, (1 << 32) - 1)), flags, st.sampled_from([2, 2, 2, 2, 1]), told, body,
+        st.one_of(st.integers(0, 1 << 14), st.integers(0, (1 << 32) - 1)),
+        flags, st.sampled_from([2, 2, 2, 2, 1]), told, body,
     )  # fmt: skip
     tcps = st.builds(lambda p, o: tcp(100, 200, p, options=bytes(4 * o)), body, st.integers(0, 3))
     udps = st.builds(lambda p: udp(100, 200, p), body)

@@ -10,13 +10,13 @@
 
 #if defined(RANKING_CONTROL)
 
-// Slack = a time - now, in microseconds, saturated to 32 bits and biased to an unsigned key that orders as slacks do.
+// The slack until a time, in microseconds, biased to an unsigned key that orders as slacks do, and saturated to 32 bits.
 control Slack(in time_us_t time, in time_us_t now, out bit<32> key) {
     apply {
         bit<48> slack = time - now;
-        bit<17> top = slack[47:31];
-        if (top == 0 || top == 0x1FFFF) {
-            key = slack[31:0] ^ SLACK_BIAS;
+        bit<48> biased = slack + SLACK_BIAS;
+        if (biased[47:32] == 0) {
+            key = biased[31:0];
         } else if (slack[47:47] == 1) {
             key = 0;
         } else {
@@ -108,7 +108,10 @@ control Deadline(inout headers_t hdr, inout metadata_t meta, in time_us_t now, r
                 }
             }
             slack.apply(meta.reference_us + (time_us_t)meta.offset_us, now, meta.slack_key);
-            slack_until_due.apply(meta.reference_us + (time_us_t)meta.due_us, now, meta.level_key);
+            meta.level_key = meta.slack_key;
+            if (meta.due_us != meta.offset_us) {
+                slack_until_due.apply(meta.reference_us + (time_us_t)meta.due_us, now, meta.level_key);
+            }
             if (meta.is_relative == 1) {
                 if (told_memory > meta.memory) {
                     meta.memory = told_memory;
@@ -116,7 +119,10 @@ control Deadline(inout headers_t hdr, inout metadata_t meta, in time_us_t now, r
                 memory.write(index, meta.memory);
                 bit<64> tardiness = ((bit<64>)(~meta.level_key) * reciprocal) >> shift;
                 bit<64> left = ((bit<64>)meta.left_bytes << LEFT_SHIFT_BIAS) >> meta.left_shift;
-                left = ((left > 0xFFFFFFFF ? 64w0xFFFFFFFF : left) * reciprocal) >> shift;
+                if (left > 0xFFFFFFFF) {
+                    left = 0xFFFFFFFF;
+                }
+                left = (left * reciprocal) >> shift;
                 rank_t rank = tardiness[47:0] + zero + ((rank_t)meta.memory << MEMORY_SHIFT) - left[47:0];
                 bit<32> port = (bit<32>)meta.egress_port;
                 bit<15> top;
