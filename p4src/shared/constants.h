@@ -48,8 +48,8 @@
 /* The first over the second is two to the power of this. */
 #define MEMORY_SHIFT 6
 
-/* After its last packet, the most urgent flow at a port counts for its idle time over 2^LEFT_SHIFT. */
-#define LEFT_SHIFT 3
+/* After its last packet, the most urgent flow at a port counts for its idle time over 2^ENDED_SHIFT. */
+#define ENDED_SHIFT 3
 
 /* A group whose flows have been silent for more than 2^SILENT_SHIFT periods gets a new origin of its windows. */
 #define SILENT_SHIFT 3

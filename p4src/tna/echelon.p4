@@ -54,6 +54,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
     Iteration() iteration;
     Profile() profile;
     Unit() unit;
+    Left() left;
 #define RANKING_INSTANCE
 #include "../build/tna/rankings.p4"
     Level() level;
@@ -166,11 +167,12 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
     }
 
     action add_memory() {
-        meta.handicap = meta.handicap + (int<32>)meta.bridge.memory;
+        meta.handicap = meta.handicap + meta.bridge.memory;
     }
 
     action take_tardiness() {
         meta.raw = (int<32>)(meta.begun - meta.bridge.reference);
+        meta.handicap = meta.handicap - meta.left;
     }
 
     // A field of a digest is not one that is calculated with.
@@ -187,7 +189,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
     // slices cannot be added to.
     action take_left() {
         meta.raw = (int<32>)(meta.begun - meta.now);
-        meta.handicap = (int<32>)(meta.offset_ticks << SILENT_SHIFT);
+        meta.handicap = meta.offset_ticks << SILENT_SHIFT;
     }
 
     action take_period() {
@@ -195,12 +197,12 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
     }
 
     action take_bound() {
-        meta.alone = meta.handicap + (int<32>)meta.offset_ticks;
-        meta.handicap = meta.raw + meta.handicap;
+        meta.alone = (int<32>)(meta.handicap + meta.offset_ticks);
+        meta.handicap = (bit<32>)meta.raw + meta.handicap;
     }
 
     action compare_silence() {
-        meta.begun = (bit<32>)meta.handicap |-| (bit<32>)meta.alone;
+        meta.begun = meta.handicap |-| (bit<32>)meta.alone;
     }
 
     action tell_told() {
@@ -213,11 +215,11 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
 
     action take_rank() {
         meta.alone = meta.raw - meta.alone;
-        meta.raw = meta.raw + meta.handicap;
+        meta.raw = meta.raw + (int<32>)meta.handicap;
     }
 
     action turn() {
-        meta.raw = LEVEL_KEY_BIAS - meta.raw;
+        meta.raw = (int<32>)meta.handicap - meta.raw;
     }
 
     // The pass is PASS_OPEN or PASS_ITERATION.
@@ -277,6 +279,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
             flow.apply(hdr, meta);
         }
         forwarding.apply(hdr, meta, ig_tm_md);
+        left.apply(meta);
         if (meta.ranking != Ranking.NONE && meta.ranking != Ranking.FIXED) {
             profile.apply(meta);
         }
@@ -319,7 +322,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         } else {
             tell_begun();
         }
-        if (meta.ranking == Ranking.DEADLINE) {
+        if (meta.ranking == Ranking.DEADLINE && meta.bridge.is_relative == 1) {
             add_memory();
         } else if (meta.ranking == Ranking.WINDOW) {
             take_bound();

@@ -43,6 +43,8 @@
 /* Times are ticks. */
 #define DURATION(name) name##_ticks
 #define PERIOD offset_ticks
+/* What the control plane makes of the time when a flow should have finished: see control Deadline. */
+#define DUE handicap
 /* Where metadata keep the queue that a packet's rank asks for: what is bridged is kept once. */
 #define WANTED bridge.wanted
 /* Width of a key of table level: the widest range that Tofino's TCAM matches. */
@@ -51,6 +53,10 @@
 #define LEVEL_KEY_BIAS 0x80000
 /* The key of ranking "attained" counts bytes in units of two to the power of this. */
 #define ATTAINED_SHIFT 12
+/* Each byte that is left of a flow lowers its rank by 2^LEFT_SHIFT_BIAS / 2^left_shift. A left_shift of only ones, the
+ * largest, leaves nothing of any number of bytes. */
+#define LEFT_SHIFT_BITS 5
+#define LEFT_SHIFT_BIAS 4
 /* Nanoseconds of the time stamp in a tick of the clock: two to the power of this. */
 #define TICK_SHIFT 10
 /* What a packet of another flow takes off the rank of the most urgent: 1,024 of them forget one unit of the job. */

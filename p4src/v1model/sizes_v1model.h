@@ -28,6 +28,11 @@
 
 #define QUEUES 8
 
+/* Each byte that is left of a flow lowers its rank by 2^LEFT_SHIFT_BIAS / 2^left_shift microseconds. A left_shift of only
+ * ones, the largest, leaves nothing of any number of bytes. */
+#define LEFT_SHIFT_BITS 6
+#define LEFT_SHIFT_BIAS 16
+
 /* Table sizes. */
 #define CONNECTION_TABLE_SIZE 16384
 #define FLOW_TABLE_SIZE 16384
@@ -42,6 +47,8 @@
 /* Times are microseconds. */
 #define DURATION(name) name##_us
 #define PERIOD period_us
+/* When a flow should have finished, after the reference. */
+#define DUE due_us
 /* Where metadata keep the queue that a packet's rank asks for. */
 #define WANTED wanted
 /* Egress knows how long a packet has waited. */

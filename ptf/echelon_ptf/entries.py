@@ -29,11 +29,21 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """A ranking by slack: `profile` maps the time left until `echelonflow`'s reference plus `offset_us` to a queue."""
+    """A ranking by slack: `profile` maps the time left until `echelonflow`'s reference plus `due_us` to a queue.
+
+    By default, `due_us` is `offset_us`, by which an iteration is opened and lateness counts. If the profile is
+    relative, n bytes left of the flow count as n / 2^`left_shift` microseconds; None: they do not count.
+    """
 
     echelonflow: int
     profile: int
     offset_us: int = 0
+    due_us: int | None = None
+    left_shift: int | None = None
+
+    @property
+    def later_us(self) -> int:
+        return 0 if self.due_us is None else self.due_us - self.offset_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,17 @@ class Form:
     def arguments(self, arguments: Mapping[str, int]) -> Mapping[str, int]:
         """Return the arguments of an action, of which times end with `us`."""
         return arguments
+
+    def deadline(self, rank: Deadline) -> Mapping[str, int]:
+        """Return the arguments of the action of a ranking by slack."""
+        none, bias = (1 << _NUMBERS["LEFT_SHIFT_BITS"]) - 1, _NUMBERS["LEFT_SHIFT_BIAS"]
+        return {
+            "echelonflow": rank.echelonflow,
+            "profile": rank.profile,
+            "offset_us": rank.offset_us,
+            "due_us": rank.offset_us + rank.later_us,
+            "left_shift": none if rank.left_shift is None else rank.left_shift + bias,
+        }
 
     def slacks(self, number: int, edges_us: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
         """Return the entries of a profile of slacks: less than the first of the ascending edges means the first of the
@@ -147,7 +168,10 @@ def entry(table: str, match: Mapping[str, Match], action: str, priority: int = 0
 
 def flow(number: int, rank: Rank, port: int, host: int) -> TableEntry:
     """Return the entry by which flow `number` goes to `host` by `port`, ranked by `rank`."""
-    arguments = {field.name: getattr(rank, field.name) for field in fields(rank)}
+    if isinstance(rank, Deadline):
+        arguments = _form.deadline(rank)
+    else:
+        arguments = {field.name: getattr(rank, field.name) for field in fields(rank)}
     path = {"port": port, "dst_mac": _mac(host)}
     return entry("flow", {"flow": number}, type(rank).__name__.lower(), **path, **arguments)
 

@@ -21,7 +21,7 @@ from echelon.southbound.errors import SouthboundError
 from echelon.targets.tofino.queues import QUEUES, BfrtQueues
 from echelon.targets.tofino.session import BfrtSession
 from echelon_ptf.control import TIMEOUT_S, Count, FlowEvent, TargetError, UnsupportedError
-from echelon_ptf.entries import Form, entry, ranges
+from echelon_ptf.entries import Deadline, Form, entry, ranges
 
 T = TypeVar("T")
 
@@ -38,7 +38,11 @@ def _ticks(us: int) -> int:
 
 
 class TnaForm(Form):
-    """The form of the TNA program's entries."""
+    """The form of the TNA program's entries. A profile is given before the flows that are ranked by it."""
+
+    def __init__(self) -> None:
+        self._scales: dict[int, tuple[int, bool]] = {}
+        """By how many bits a profile shifts times to the right, and whether it is relative."""
 
     def arguments(self, arguments: Mapping[str, int]) -> Mapping[str, int]:
         times = {name: us for name, us in arguments.items() if name == "us" or name.endswith("_us")}
@@ -48,11 +52,23 @@ class TnaForm(Form):
         ticks = {f"{name[:-2]}ticks": us if us == forever else _ticks(us) for name, us in times.items()}
         return {**others, **ticks}
 
+    def deadline(self, rank: Deadline) -> Mapping[str, int]:
+        right, is_relative = self._scales.get(rank.profile, (0, False))
+        later = _ticks(rank.later_us) >> right
+        none, bias = (1 << _NUMBERS["LEFT_SHIFT_BITS"]) - 1, _NUMBERS["LEFT_SHIFT_BIAS"]
+        return {
+            "echelonflow": rank.echelonflow,
+            "profile": rank.profile,
+            "offset_us": rank.offset_us,
+            "handicap": (-later if is_relative else later) % (1 << 32),
+            "left_shift": none if rank.left_shift is None else rank.left_shift + right + bias,
+        }
+
     def slacks(self, number: int, edges_us: Sequence[int], queues: Sequence[int]) -> list[TableEntry]:
         ticks = [_ticks(edge) for edge in edges_us]
         right = _right(max(map(abs, ticks), default=0), _KEY_BITS - 1)
         edges = [_NUMBERS["LEVEL_KEY_BIAS"] - (-edge >> right) for edge in ticks]
-        return self._shifted(number, edges, queues, right)
+        return self._shifted(number, edges, queues, right, head_start=_NUMBERS["LEVEL_KEY_BIAS"])
 
     def sent_bytes(self, number: int, edges: Sequence[int], queues: Sequence[int]) -> NoReturn:
         raise SkipTest(
@@ -96,6 +112,7 @@ class TnaForm(Form):
     def _shifted(
         self, number: int, edges: Sequence[int], queues: Sequence[int], right: int, **facts: int
     ) -> list[TableEntry]:
+        self._scales[number] = right, bool(facts.get("is_relative"))
         arguments = {"right": right, "is_relative": 0, "head_start": 0, "alone": 0, "lowest": queues[-1], **facts}
         levels = [
             entry("level", {"profile": number, "key": Interval(low, high)}, "set_queue", 1, queue=queue)

@@ -27,9 +27,10 @@ def configured() -> tuple[Switch, Twin]:
         switch.tables[ingress + "classifier.shim_flow"].insert(
             (job + 1, index), 0, ingress + "classifier.set_flow", [flow]
         )
-        twin.flow[flow] = Rank(DEADLINE, 2, MACS[2], echelonflow=job, profile=job, offset_us=index * 1000)
+        due_us = index * 1000
+        twin.flow[flow] = Rank(DEADLINE, 2, MACS[2], echelonflow=job, profile=job, offset_us=due_us, due_us=due_us)
         mac = int.from_bytes(MACS[2], "big")
-        switch.tables[ingress + "flow.flow"].insert((flow,), 0, "deadline", [2, mac, job, job, index * 1000])
+        switch.tables[ingress + "flow.flow"].insert((flow,), 0, "deadline", [2, mac, job, job, due_us, due_us, 63])
     for job in range(8):
         step = 1000 * (job + 1)
         lows = [0, *((1 << 31) - k * step + 1 for k in range(7, 0, -1))]

@@ -31,7 +31,7 @@ from echelon.lowering.capabilities import Capabilities, OuterQueues
 from echelon.plan import CONTROL_QUEUE, Plan
 from echelon.policies import make_policy
 from echelon.policies.base import Policy
-from echelon.policies.echelon import Echelon
+from echelon.policies.echelon.policy import Echelon
 from echelon.rankings.deadline import Deadline
 from echelon.scenarios.results import PolicyRun
 from echelon.targets.softswitch import Softswitch, SoftswitchOptions

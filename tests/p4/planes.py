@@ -61,6 +61,8 @@ class DataPlane(ABC):
     def __init__(self, hold_us: int = 1) -> None:
         self.hold_us = hold_us
         self.events: list[Event] = []
+        self._units: dict[int, tuple[int, bool]] = {}
+        """The shift of a profile of the TNA program, and whether it is relative."""
         self.ingress, self.egress = self.prefixes
 
     @abstractmethod
@@ -100,6 +102,27 @@ class DataPlane(ABC):
         name = f"{self.ingress}flow.{action}"
         self.insert(table, (flow,), name if name in self.actions(table) else action, [2, MAC, *args])
 
+    def deadline(
+        self,
+        flow: int,
+        echelonflow: int,
+        profile: int,
+        offset_us: int = 0,
+        due_us: int | None = None,
+        left_shift: int | None = None,
+    ) -> None:
+        """Rank a flow by deadline. For a Tofino, its profile has to be there."""
+        due_us = offset_us if due_us is None else due_us
+        if not self.is_tna:
+            code = 63 if left_shift is None else left_shift + 16
+            self.flow(flow, "deadline", echelonflow, profile, offset_us, due_us, code)
+            return
+        right, relative = self._units[profile]
+        later = ticks(due_us) - ticks(offset_us) >> right
+        code = 31 if left_shift is None else left_shift + right + 4
+        handicap = (-later if relative else later) % (1 << 32)
+        self.flow(flow, "deadline", echelonflow, profile, ticks(offset_us), handicap, code)
+
     def levels(self, profile: int, lows: list[int], queues: list[int]) -> None:
         """Give each key from one of `lows` to before the next its queue."""
         bits = SIZES["LEVEL_KEY_BITS"] if self.is_tna else 32
@@ -127,6 +150,7 @@ class DataPlane(ABC):
 
     def period(self, profile: int, right: int, *, relative: bool, head_start: int = 0, alone: int = 0) -> None:
         at = self.ingress + "profile."
+        self._units[profile] = right, relative
         args = [right, int(relative), head_start % (1 << 32), alone, 0]
         self.insert(at + "period", (profile,), at + "set_period", args)
 
@@ -239,9 +263,11 @@ def configured(plane: Plane) -> Plane:
     plane.routes()
     for number, flow in enumerate((1, 2, 3, 4)):
         plane.shim_flow(1, number, flow)
-    offset = ticks(2 * STEP_US) if plane.is_tna else 2 * STEP_US
-    plane.flow(1, "deadline", 1, DEADLINES, 0)
-    plane.flow(2, "deadline", 1, DEADLINES, offset)
+    if plane.is_tna:
+        plane.period(DEADLINES, 8, relative=False, head_start=SIZES["LEVEL_KEY_BIAS"])
+        plane.period(BYTES, 0, relative=False)
+    plane.deadline(1, 1, DEADLINES)
+    plane.deadline(2, 1, DEADLINES, offset_us=2 * STEP_US, due_us=3 * STEP_US)
     plane.flow(3, "fixed", 5)
     plane.flow(4, "attained", 1, BYTES)
     plane.connection((HOSTS[0], HOSTS[1], 100, 200), 7, 3 * 4096, STEP_US // 2)
@@ -251,8 +277,6 @@ def configured(plane: Plane) -> Plane:
     plane.flow(6, "fixed", 6)
     edges = [STEP_US * k + STEP_US // 2 for k in range(7, 0, -1)]
     if plane.is_tna:
-        plane.period(DEADLINES, 8, relative=False)
-        plane.period(BYTES, 0, relative=False)
         lows = [0, *(SIZES["LEVEL_KEY_BIAS"] - (ticks(edge) >> 8) for edge in edges)]
     else:
         lows = [0, *((1 << 31) - edge for edge in edges)]

@@ -24,7 +24,7 @@ def switch(compiled: Program) -> Switch:
     ingress = "EchelonIngress."
     mac = int.from_bytes(MACS[2], "big")
     made.tables[ingress + "classifier.shim_flow"].insert((1, 0), 0, ingress + "classifier.set_flow", [5])
-    made.tables[ingress + "flow.flow"].insert((5,), 0, "deadline", [2, mac, 6, 7, 0])
+    made.tables[ingress + "flow.flow"].insert((5,), 0, "deadline", [2, mac, 6, 7, 0, 0, 63])
     made.tables[ingress + "level.level"].insert((7, (0, (1 << 32) - 1)), 1, ingress + "level.set_queue", [RANKED, 0])
     made.tables[ingress + "forwarding.ipv4_lpm"].insert(((0, 0),), 0, ingress + "forwarding.route", [2, mac])
     made.on_digest = lambda *_: None

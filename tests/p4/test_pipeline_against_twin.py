@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
+from math import log2
 
 import pytest
 from hypothesis import given, settings
@@ -42,22 +44,24 @@ def configure(switch: Switch) -> Twin:
     }  # fmt: skip
     twin.flow = {
         1: Rank(DEADLINE, 2, MACS[2], echelonflow=1, profile=0),
-        2: Rank(DEADLINE, 3, MACS[9], echelonflow=1, profile=0, offset_us=1000),
+        2: Rank(DEADLINE, 3, MACS[9], echelonflow=1, profile=0, offset_us=1000, due_us=1200),
         3: Rank(DEADLINE, 3, MACS[3], echelonflow=2, profile=1, offset_us=0),
         4: Rank(FIXED, 2, MACS[2], queue=5),
         5: Rank(DEADLINE, 3, MACS[2], echelonflow=3, profile=1),
-        6: Rank(DEADLINE, 3, MACS[2], echelonflow=3, profile=1, offset_us=700),
+        6: Rank(DEADLINE, 3, MACS[2], echelonflow=3, profile=1, offset_us=700, due_us=400),
         7: Rank(FIXED, 1, MACS[1], queue=2),
-        9: Rank(DEADLINE, 2, MACS[2], echelonflow=4, profile=2),
-        10: Rank(DEADLINE, 2, MACS[2], echelonflow=5, profile=3, offset_us=300),
+        9: Rank(DEADLINE, 2, MACS[2], echelonflow=4, profile=2, due_us=50, left_us_of_byte=Fraction(1, 8)),
+        10: Rank(DEADLINE, 2, MACS[2], echelonflow=5, profile=3, offset_us=300, left_us_of_byte=Fraction(4)),
         11: Rank(ATTAINED, 3, MACS[3], group=1, profile=4),
         12: Rank(WINDOW, 2, MACS[2], group=2, profile=5, period_us=1000),
         # Nothing is known of flow 13.
+        14: Rank(DEADLINE, 2, MACS[2], echelonflow=6, profile=2, due_us=20, left_us_of_byte=Fraction(1, 4)),
     }
     twin.segment = {
         7: [(0, 999, 5, 1000), (1000, 2999, 6, 3000)],
         8: [(0, 499, 7, 500)],
         9: [(0, 4999, 11, 5000)],
+        10: [(0, 3999, 14, 4000)],
     }
     for key, flow in twin.shim_flow.items():
         insert(switch, C + "shim_flow", key, C + "set_flow", [flow])
@@ -72,6 +76,7 @@ def configure(switch: Switch) -> Twin:
         ("udp", (HOSTS[1], HOSTS[0], 100, 200), Connection(8, 3, False, 500, 475)),
         # What came to the shim's port without a shim that the program knows.
         ("udp", (HOSTS[0], 0x0A0B0C0D, 4000, 0xEF10), Connection(9, 4, True, 1 << 31, 5000)),
+        ("udp", (HOSTS[0], HOSTS[1], 300, 400), Connection(10, 5, True, 1500, 3800)),
     ]
     for kind, key4, c in connections:
         getattr(twin, f"{kind}_connection")[key4] = c
@@ -135,10 +140,15 @@ def arguments(rank: Rank) -> tuple[str, list[int]]:
     path = [rank.port, int.from_bytes(rank.mac, "big")]
     return {
         FIXED: ("fixed", [*path, rank.queue]),
-        DEADLINE: ("deadline", [*path, rank.echelonflow, rank.profile, rank.offset_us]),
+        DEADLINE: ("deadline", [*path, rank.echelonflow, rank.profile, rank.offset_us, rank.due_us, left_shift(rank)]),
         ATTAINED: ("attained", [*path, rank.group, rank.profile]),
         WINDOW: ("window", [*path, rank.group, rank.profile, rank.period_us]),
     }[rank.kind]
+
+
+def left_shift(rank: Rank) -> int:
+    """Return the argument by which a byte counts the nearest power of two of microseconds; 63: nothing."""
+    return 63 if rank.left_us_of_byte == 0 else 16 - round(log2(rank.left_us_of_byte))
 
 
 _DIGESTS: dict[int, list[tuple[int, ...]]] = {}
@@ -171,7 +181,8 @@ def frames() -> st.SearchStrategy[bytes]:
             job, flow, epoch, remaining, flags=fl, version=version, age_us=told[0], memory=told[1], payload=payload
         ),
         st.integers(1, 3), st.integers(0, 2), st.sampled_from([0, 1, 1, 1, 2, 2, 127, 128, 200, 255]),
-        st.integers(0, 1 << 31), flags, st.sampled_from([2, 2, 2, 2, 1]), told, body,
+        st.one_of(st.integers(0, 1 << 14), st.integers(0, (1 << 32) - 1)),
+        flags, st.sampled_from([2, 2, 2, 2, 1]), told, body,
     )  # fmt: skip
     tcps = st.builds(lambda p, o: tcp(100, 200, p, options=bytes(4 * o)), body, st.integers(0, 3))
     udps = st.builds(lambda p: udp(100, 200, p), body)
@@ -278,15 +289,16 @@ def test_same_packets_same_queue(compiled: Program, sequence: list[Step]) -> Non
 
 
 def competing_flows() -> st.SearchStrategy[bytes]:
-    """Return a strategy for packets of two jobs that are ranked relative to each other at one port, over a few
-    iterations.
+    """Return a strategy for packets of three jobs that are ranked relative to each other at one port, over a few
+    iterations. One is known by its bytes.
     """
     told = st.one_of(st.just((0, 0)), st.tuples(st.integers(0, 4000), st.integers(0, 2000)))
     shims = st.builds(
-        lambda job, epoch, fl, heard: shim(job, 2, epoch, 0, flags=fl, age_us=heard[0], memory=heard[1]),
-        st.integers(1, 2), st.integers(1, 4), st.sampled_from([0, 0, 4]), told,
+        lambda job, epoch, left, fl, heard: shim(job, 2, epoch, left, flags=fl, age_us=heard[0], memory=heard[1]),
+        st.integers(1, 2), st.integers(1, 4), st.integers(0, 4000), st.sampled_from([0, 0, 4]), told,
     )  # fmt: skip
-    return shims.map(lambda l4: ipv4(HOSTS[0], HOSTS[1], 17, l4))
+    by_bytes = st.sampled_from([1, 500, 1200]).map(lambda size: udp(300, 400, bytes(size)))
+    return st.one_of(shims, shims, by_bytes).map(lambda l4: ipv4(HOSTS[0], HOSTS[1], 17, l4))
 
 
 competitions = st.lists(

@@ -53,7 +53,7 @@ def ranked(compiled: Program) -> Switch:
 
     for flow in (SHIM_FLOW, OTHER):
         insert(c + "shim_flow", (1, flow), c + "set_flow", [flow])
-        insert(i + "flow.flow", (flow,), "deadline", [PORT, 2, flow, 0, 0])
+        insert(i + "flow.flow", (flow,), "deadline", [PORT, 2, flow, 0, 0, 0, 63])
     insert(c + "tcp_connection", (SRC, DST, 100, 200), c + "set_connection", [7, 2, 1, (1 << 32) - 1, 1 << 31, 0])
     # Flow after flow of five packets on one connection, each second one in a queue of its own.
     for place in range(10):
@@ -62,7 +62,7 @@ def ranked(compiled: Program) -> Switch:
         if place % 2:
             insert(i + "flow.flow", (flow,), "fixed", [PORT, 2, 3 * place % 8])
         else:
-            insert(i + "flow.flow", (flow,), "deadline", [PORT, 2, flow, 0, 0])
+            insert(i + "flow.flow", (flow,), "deadline", [PORT, 2, flow, 0, 0, 0, 63])
     lows = [0, *(BIAS - k * STEP_US + 1 for k in range(7, 0, -1))]
     highs = [*(low - 1 for low in lows[1:]), (1 << 32) - 1]
     for low, high, queue in zip(lows, highs, range(7, -1, -1), strict=True):

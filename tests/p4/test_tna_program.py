@@ -127,17 +127,17 @@ def relative(tna: Make) -> DataPlane:
     plane = tna()
     plane.classes()
     plane.routes()
+    plane.period(RELATIVE, UNIT, relative=True)
     for job in (1, 2, 3):
         plane.shim_flow(job, 0, job)
-        plane.flow(job, "deadline", job, RELATIVE, 0)
-    plane.period(RELATIVE, UNIT, relative=True)
+        plane.deadline(job, job, RELATIVE)
     lows = [0, *(k * RANK_PER_STEP - RANK_PER_STEP // 2 for k in range(1, 8))]
     plane.levels(RELATIVE, lows, list(range(7, -1, -1)))
     return plane
 
 
-def packet(job: int, epoch: int, *, flags: int = 0, age_us: int = 0, memory: int = 0) -> bytes:
-    return ipv4(HOSTS[0], HOSTS[1], 17, shim(job, 0, epoch, 0, flags=flags, age_us=age_us, memory=memory))
+def packet(job: int, epoch: int, *, flags: int = 0, age_us: int = 0, memory: int = 0, left: int = 0) -> bytes:
+    return ipv4(HOSTS[0], HOSTS[1], 17, shim(job, 0, epoch, left, flags=flags, age_us=age_us, memory=memory))
 
 
 def told(seen: Seen | None) -> tuple[int, int, int]:
@@ -168,6 +168,57 @@ def test_flows_rank_behind_the_most_urgent_at_the_port(relative: DataPlane, star
     assert queue(1, 6, LAST) == 7
     assert (queue(2, 6), queue(3, 6)) == (5, 2)
     assert (queue(2, 8), queue(3, 8)) == (7, 4)
+
+
+def add(plane: DataPlane, job: int, **rank: int) -> None:
+    """Add a flow of another job to `relative`."""
+    plane.shim_flow(job, 0, job)
+    plane.deadline(job, job, RELATIVE, **rank)
+
+
+def test_a_flow_is_ranked_by_its_own_due_time_and_is_late_by_its_offset(relative: DataPlane) -> None:
+    add(relative, 4, offset_us=2 * STEP_US, due_us=5 * STEP_US)
+    add(relative, 5, offset_us=2 * STEP_US, due_us=STEP_US)
+    assert queue_at(relative, packet(1, 1), START_US) == 7
+    # It opens its iteration as if it were as late as its offset, and ranks by its due time: 3 steps more, 1 step less.
+    assert queue_at(relative, packet(4, 1), START_US + 2) == 4
+    assert queue_at(relative, packet(5, 1), START_US + 4) == 7
+    assert queue_at(relative, packet(1, 1), START_US + 6) == 6
+    # It ends 4 steps after its offset, so the job remembers three quarters of that.
+    relative.send(packet(4, 1, flags=LAST), START_US + 4 * STEP_US)
+    memory = told(relative.send(packet(4, 2), START_US + 5 * STEP_US))[2]
+    assert memory == pytest.approx(0.75 * 4 * RANK_PER_STEP * constants()["MEMORY_UNIT"] / (1 << 16), abs=1.5)
+
+
+@pytest.mark.parametrize("left_shift", [-8, -3, 0, 1, 6, 12])
+def test_bytes_left_lower_a_rank(relative: DataPlane, left_shift: int) -> None:
+    for job in (4, 5):
+        add(relative, job, left_shift=left_shift)
+    step_bytes = ticks(STEP_US) * 2.0**left_shift
+    microseconds = count(START_US, 2)
+
+    def queue(job: int, left_steps: float) -> int:
+        return queue_at(relative, packet(job, 1, left=round(left_steps * step_bytes)), next(microseconds))
+
+    # Job 1 does not count them.
+    assert (queue(1, 9), queue(4, 2), queue(5, 4)) == (7, 5, 3)
+    assert (queue(5, 1), queue(4, 0), queue(1, 0)) == (6, 7, 7)
+
+
+def test_the_most_urgent_rises_while_it_sends(relative: DataPlane) -> None:
+    for job in (4, 5):
+        add(relative, job, left_shift=0)
+    microseconds = count(START_US, 2)
+    for job, left, expected in ((4, 5, 7), (5, 6, 6), (4, 3, 7), (5, 6, 4), (5, 2, 7), (4, 3, 6)):
+        frame = packet(job, 1, left=left * ticks(STEP_US))
+        assert queue_at(relative, frame, next(microseconds)) == expected
+
+
+def queue_at(plane: DataPlane, frame: bytes, now_us: int) -> int:
+    """Send a frame that is alone on its way, and return the queue that it goes through."""
+    seen = plane.send(frame, now_us)
+    assert seen is not None
+    return seen.queue
 
 
 def test_who_is_silent_does_not_hold_the_port_for_ever(relative: DataPlane) -> None:

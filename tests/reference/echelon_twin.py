@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 NONE, FIXED, DEADLINE, ATTAINED, WINDOW = range(5)
 BEST_EFFORT, CONTROL, STALE = range(3)
@@ -25,6 +26,9 @@ class Rank:
     echelonflow: int = 0
     profile: int = 0
     offset_us: int = 0
+    due_us: int = 0
+    left_us_of_byte: Fraction = Fraction(0)
+    """By how many microseconds a byte that is left of the flow lowers its rank."""
     group: int = 0
     period_us: int = 0
 
@@ -178,6 +182,7 @@ class Twin:
         connection: Connection | None = None
         anew = False
         told = (0, 0)
+        left_bytes = 0
         if shim and frame[42] >> 4 == 2:
             told = (int.from_bytes(frame[54:58], "big"), int.from_bytes(frame[58:60], "big"))
             flags = frame[42] & 15
@@ -187,6 +192,7 @@ class Twin:
                 epoch = frame[43]
                 flow = self.shim_flow.get((frame[44] << 8 | frame[45], frame[46] << 8 | frame[47]))
                 last = bool(flags & 4)
+                left_bytes = int.from_bytes(frame[50:54], "big")
         elif tcp or udp:
             ports = (frame[34] << 8 | frame[35], frame[36] << 8 | frame[37])
             if tcp:
@@ -206,6 +212,7 @@ class Twin:
                     if low <= position <= high:
                         flow = candidate
                         last = (position + payload) & MASK32 >= end_bytes
+                        left_bytes = end_bytes - position
                         break
 
         rank = None if flow is None else self.flow.get(flow)
@@ -230,7 +237,7 @@ class Twin:
             if rank.kind == FIXED:
                 wanted = rank.queue
             elif rank.kind == DEADLINE:
-                found = self._deadline(rank, flow, epoch, now_us, told, last)
+                found = self._deadline(rank, flow, epoch, now_us, told, last, left_bytes)
                 if found is None:
                     rank = None
                     traffic_class = STALE
@@ -364,7 +371,7 @@ class Twin:
         return epoch & 255, seen
 
     def _deadline(
-        self, rank: Rank, flow: int, epoch: int, now_us: int, told: tuple[int, int], last: bool
+        self, rank: Rank, flow: int, epoch: int, now_us: int, told: tuple[int, int], last: bool, left_bytes: int
     ) -> tuple[int, int, int, Iteration | None] | None:
         """Return slack key, queue, for how long that holds, and the iteration if the ranking is relative."""
         period = self.periods.get(rank.profile)
@@ -382,13 +389,15 @@ class Twin:
             return None
         elif told_age_us and _signed(now_us - told_age_us - iteration.reference_us) < 0:
             iteration.reference_us = (now_us - told_age_us) & MASK48
-        slack = min(max(_signed(iteration.reference_us + rank.offset_us - now_us), -BIAS), BIAS - 1)
-        slack_key = slack + BIAS
+        slack_key = BIAS + _slack(iteration.reference_us + rank.offset_us - now_us)
+        slack = _slack(iteration.reference_us + rank.due_us - now_us)
         if period is None:
-            return slack_key, *self._level(rank.profile, slack_key), None
+            return slack_key, *self._level(rank.profile, BIAS + slack), None
         iteration.memory = max(iteration.memory, told_memory)
         # Counted from the earliest slack that there is.
         urgency = ((BIAS - 1 - slack) * period.factor >> period.shift) + period.zero + (iteration.memory << 6)
+        left_us = min(int(left_bytes * rank.left_us_of_byte), MASK32)
+        urgency -= left_us * period.factor >> period.shift
         behind = self._behind(rank.port, flow, urgency & MASK48, now_us, period.idle_us, last)
         return slack_key, self._level(rank.profile, min(behind, MASK32))[0], MASK32, replace(iteration)
 
@@ -437,6 +446,11 @@ class Twin:
 
 def _newer(epoch: int, than: int) -> bool:
     return 0 < (epoch - than) % 256 < 240
+
+
+def _slack(difference: int) -> int:
+    """Return a difference of times, saturated to 32 bits."""
+    return min(max(_signed(difference), -BIAS), BIAS - 1)
 
 
 def _signed(value: int) -> int:

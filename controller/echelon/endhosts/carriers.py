@@ -127,13 +127,14 @@ class ShimCarrier:
         urgency = answer_urgency = None
         ranking = None if self._ranking is None else self._ranking((self._job, flow.name))
         if ranking is not None:
-            urgency = FlowUrgency(source.agreement, source.sent, key, ranking, self._network.clock.now_ns)
+            now_ns = self._network.clock.now_ns
+            urgency = FlowUrgency(source.agreement, source.sent, key, ranking, now_ns, size_bytes)
             answer_urgency = acknowledgement_urgency
 
         def transmit(segment: DataSegment) -> None:
             send(data(segment, known_here(key)), urgency)
             if urgency is not None:
-                urgency.sent(segment.length_bytes)
+                urgency.sent(segment)
 
         def acknowledge(segment: AckSegment) -> None:
             answer(ack(segment, known_there(key)), answer_urgency)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import inf
 
 from echelon.endhosts.agreement import Agreement
+from echelon.endhosts.segments import DataSegment
 from echelon.rankings.base import HostView, Ranking
 
 _NS_PER_S = 1_000_000_000
@@ -41,9 +42,11 @@ class SentBytes:
 class FlowUrgency:
     """The urgency of a flow at its host. Flows that are equally urgent go in the order in which they started."""
 
-    __slots__ = ("_agreement", "_group", "_highest", "_key", "_sent", "_start_ns", "_urgency")
+    __slots__ = ("_agreement", "_group", "_highest", "_key", "_left_bytes", "_sent", "_start_ns", "_urgency")
 
-    def __init__(self, agreement: Agreement, sent: SentBytes, key: bytes, ranking: Ranking, start_ns: int) -> None:
+    def __init__(
+        self, agreement: Agreement, sent: SentBytes, key: bytes, ranking: Ranking, start_ns: int, size_bytes: int
+    ) -> None:
         agreement.begin(key, start_ns)
         self._agreement = agreement
         self._key = key
@@ -51,14 +54,17 @@ class FlowUrgency:
         self._urgency, self._group = ranking.at_host()
         self._highest = ranking.queues[-1]
         self._start_ns = start_ns
+        self._left_bytes = size_bytes
 
     def __call__(self, now_ns: int) -> tuple[float, ...]:
         begin_ns, memory = self._agreement.progress(self._key)
         sent_bytes = 0 if self._group is None else self._sent.get(self._key, self._group)
-        view = HostView((now_ns - begin_ns) / _NS_PER_S, memory, sent_bytes)
+        view = HostView((now_ns - begin_ns) / _NS_PER_S, memory, sent_bytes, self._left_bytes)
         return self._highest, self._urgency(view), -self._start_ns
 
-    def sent(self, length_bytes: int) -> None:
+    def sent(self, segment: DataSegment) -> None:
         """Note that the flow has given a packet to the interface."""
+        # What is sent again does not make more left.
+        self._left_bytes = min(self._left_bytes, segment.remaining - segment.length_bytes)
         if self._group is not None:
-            self._sent.add(self._key, self._group, length_bytes)
+            self._sent.add(self._key, self._group, segment.length_bytes)

@@ -84,6 +84,8 @@ class Capabilities:
     position_ranges: bool = True
     """Whether positions on a connection, which have 32 bits, match as ranges. If not, each range is the fewest prefixes
     that cover it."""
+    left_by_position: bool = True
+    """Whether switches know how much is left of a flow that they recognise by its bytes. If not, all of it counts."""
     sequence_numbers: bool = True
     """Whether switches read the sequence numbers of TCP: a connection that is alone between its hosts can then be
     paused, and is counted without what it sends again."""

@@ -85,6 +85,8 @@ class _JobAtSwitch:
     capabilities: Capabilities
     profiles: dict[int, LevelProfile] = field(default_factory=dict)
     connections: dict[FiveTuple, _Connection] = field(default_factory=dict)
+    whole_bytes: int | None = None
+    """The size of the flow that is lowered, if the switch cannot tell how much of it is left."""
     _content: Hashable = None
     _profile: int = 0
 
@@ -106,6 +108,11 @@ class _JobAtSwitch:
 
     def _flow_entry(self, number: int, flow: FlowPlan) -> TableEntry:
         following = flow.path[flow.path.index(self.switch) + 1]
+        match self.identities[flow.flow]:
+            case SegmentIdentity(start_bytes=start, end_bytes=end) if not self.capabilities.left_by_position:
+                self.whole_bytes = end - start
+            case _:
+                self.whole_bytes = None
         try:
             action, arguments = flow.ranking.action(self)
         except ExhaustedError:

@@ -57,7 +57,7 @@ class Relative:
         unit, shifts = Fraction(constants()["RANK_UNIT"]), units.shifts
         right = 0
         if shifts is not None:
-            right = self._right(unit, units.time, shifts)
+            right = _rank_shift(self.unit_s, units.time, shifts)
             # The unit becomes a power of two, and everything that is compared with ranks keeps its time.
             unit = units.time.exactly(self.unit_s) / Fraction(2) ** right
         edges = [int(step * unit) + 1 for step in self.steps]
@@ -86,26 +86,6 @@ class Relative:
             ("idle", units.time.unsigned("idle time", self.idle_s, 32)),
         )
 
-    def _right(self, unit: Fraction, time: TimeUnit, shifts: RankShifts) -> int:
-        """Return by how many bits the switch shifts a tardiness to the right to get a rank, to the left if negative.
-
-        The unit of ranks is then at most a factor of the square root of 2 from the job's.
-        """
-        square = (time.exactly(self.unit_s) / unit) ** 2
-        right = 0
-        while square >= Fraction(2) ** (2 * right + 1):
-            right += 1
-        while square < Fraction(2) ** (2 * right - 1):
-            right -= 1
-        if not -shifts.most_left <= right <= shifts.most_right:
-            one_s = unit * time.nanoseconds / 1_000_000_000
-            least, most = (float(one_s * Fraction(2) ** bits) for bits in (-shifts.most_left, shifts.most_right))
-            raise ValueError(
-                f"the unit of a relative ranking is {float(self.unit_s):g} s; the switch has {least:.3g} to "
-                f"{most:.3g} s; change the length of the iteration"
-            )
-        return right
-
     def _factor(self, unit: int, time: TimeUnit) -> tuple[int, int]:
         """Return the largest factor that fits, and shift, so that factor / 2**shift units of rank pass in a unit of
         time."""
@@ -116,6 +96,29 @@ class Relative:
         while (factor := round(in_one * (1 << shift))) >= 1 << _FACTOR_BITS:
             shift -= 1
         return factor, shift
+
+
+@lru_cache(maxsize=1024)
+def _rank_shift(unit_s: Fraction, time: TimeUnit, shifts: RankShifts) -> int:
+    """Return by how many bits a switch shifts a tardiness to the right to get a rank, to the left if negative.
+
+    The unit of ranks is then at most a factor of the square root of 2 from the job's.
+    """
+    unit = Fraction(constants()["RANK_UNIT"])
+    square = (time.exactly(unit_s) / unit) ** 2
+    right = 0
+    while square >= Fraction(2) ** (2 * right + 1):
+        right += 1
+    while square < Fraction(2) ** (2 * right - 1):
+        right -= 1
+    if not -shifts.most_left <= right <= shifts.most_right:
+        one_s = unit * time.nanoseconds / 1_000_000_000
+        least, most = (float(one_s * Fraction(2) ** bits) for bits in (-shifts.most_left, shifts.most_right))
+        raise ValueError(
+            f"the unit of a relative ranking is {float(unit_s):g} s; the switch has {least:.3g} to {most:.3g} s; "
+            "change the length of the iteration"
+        )
+    return right
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +160,34 @@ class Deadline:
 
     def action(self, at: SwitchNumbers) -> RankingAction:
         units = at.units
-        offset = units.time.unsigned("offset", self.offset_s, units.offset_bits)
+        time = units.time
+        offset = time.unsigned("offset", self.offset_s, units.offset_bits)
+        due_s, left_shift = self.due_s, None if self.relative is None else self.left_shift
+        if left_shift is not None and at.whole_bytes is not None:
+            due_s, left_shift = due_s + at.whole_bytes * self.left_s, None
+        due = time.unsigned("due time", due_s, units.offset_bits)
         # The flows of a job share thresholds, mostly as one object: comparing those is much cheaper than making steps.
         profile = at.profile(
             ("deadline", self.thresholds_s, self.lowest, self.highest, self.relative),
             lambda: self.profile(units),
         )
         numbers = {"echelonflow": at.echelonflow(self.echelonflow), "profile": profile}
-        return RankingAction("deadline", {**numbers, f"offset_{units.time.suffix}": offset})
+        numbers[f"offset_{time.suffix}"] = offset
+        if units.shifts is None:
+            numbers |= {f"due_{time.suffix}": due, "left_shift": units.left_shift(left_shift)}
+        else:
+            numbers |= self._as_ranks(due - offset, left_shift, units, units.shifts)
+        return RankingAction("deadline", numbers)
+
+    def _as_ranks(self, later: int, left_shift: int | None, units: Units, shifts: RankShifts) -> dict[str, int]:
+        """Return the arguments for a flow that is due `later` than its offset, in the unit in which ranks are."""
+        if self.relative is None:
+            right, sign = self._threshold_shift(units), 1
+        else:
+            right, sign = _rank_shift(self.relative.unit_s, units.time, shifts), -1
+            # Ticks count as microseconds here.
+            left_shift = None if left_shift is None else left_shift + right
+        return {"handicap": shifts.rank(sign * later, right), "left_shift": units.left_shift(left_shift)}
 
     def profile(self, units: Units) -> LevelProfile:
         """Return what maps keys to queues.
@@ -176,13 +199,17 @@ class Deadline:
             return _relative_profile(self.relative, self.lowest, self.highest, units)
         if any(a > b for a, b in pairwise(self.thresholds_s)):
             raise ValueError(f"EchelonFlow {self.echelonflow}: tardiness thresholds must not decrease")
-        bits = units.key_bits - 1
+        at_zero = 1 << units.key_bits - 1
         counts = [units.time.count(threshold_s) for threshold_s in reversed(self.thresholds_s)]
-        right = units.right_shift(max(counts, default=0), bits)
+        right = self._threshold_shift(units)
         # A slack of -threshold has reached it, one more has not.
-        edges = [(1 << bits) - shifted(count, right) + 1 for count in counts]
+        edges = [at_zero - shifted(count, right) + 1 for count in counts]
         queues = [min(self.lowest + reached, self.highest) for reached in range(len(edges), -1, -1)]
-        return units.profile(steps(edges, queues, units.key_bits), right)
+        return units.profile(steps(edges, queues, units.key_bits), right, at_zero)
+
+    def _threshold_shift(self, units: Units) -> int:
+        """Return by how many bits a switch shifts slacks to the right to compare them with the thresholds."""
+        return units.right_shift(max(map(units.time.count, self.thresholds_s), default=0), units.key_bits - 1)
 
     def at_host(self) -> HostOrder:
         due_s = float(self.due_s)

@@ -39,6 +39,10 @@ class SwitchNumbers(Protocol):
     def units(self) -> Units:
         """The units and widths of the switch's numbers."""
 
+    @property
+    def whole_bytes(self) -> int | None:
+        """The size of the flow that is lowered, if the switch cannot tell how much of it is left; None if it can."""
+
     def echelonflow(self, name: str) -> int:
         """Return the number of an EchelonFlow of the job. Raise `ValueError`, as the other methods do."""
 
@@ -126,7 +130,7 @@ class RankShifts:
             right: the number of bits by which times are shifted right; to the left if it is negative.
             lowest: the queue of keys that are too large.
             is_relative: whether the key is by how much a rank is behind the highest at the port.
-            head_start: added to each rank.
+            head_start: added to each rank; if it is not relative, the key of a slack of 0.
             alone: the rank that does not count as a delay.
         """
         return (
@@ -136,6 +140,18 @@ class RankShifts:
             ("alone", alone),
             ("lowest", lowest),
         )
+
+    @staticmethod
+    def rank(units: int, right: int) -> int:
+        """Return so many of the switch's time units as the nearest rank, in two's complement. Raise `ValueError` if it
+        takes more than half of the ranks."""
+        found = round(Fraction(units) / Fraction(2) ** right)
+        if abs(found) >= 1 << _SHIFTED_RANK_BITS - 2:
+            raise ValueError(
+                f"due time: {abs(units)} of the switch's units of time after the flow's offset are too many for the "
+                "unit of its job; give it a due time that is nearer to its offset"
+            )
+        return found % (1 << _SHIFTED_RANK_BITS)
 
 
 _FIRST_LEFT = 16
@@ -156,6 +172,10 @@ class Units:
     """The number of bytes that ranking `attained` counts as one."""
     shifts: RankShifts | None = None
     """How times become keys and ranks. None: keys are as wide as times, and a rank is a time multiplied by a factor."""
+    left_shift_bits: int = 6
+    """Width of the number by which a switch knows how bytes left of a flow are shifted."""
+    left_shift_bias: int = 16
+    """The number of no shift. The bytes become a time, or a rank if there are `shifts`."""
 
     def right_shift(self, largest: int, bits: int) -> int:
         """Return the number of bits by which the switch shifts times up to `largest` so that they fit `bits`."""
@@ -163,9 +183,28 @@ class Units:
             return 0
         return min(max(0, largest.bit_length() - bits), self.shifts.most_right)
 
-    def profile(self, steps: tuple[KeyRange, ...], right: int = 0) -> LevelProfile:
-        """Return the profile of keys that were shifted right by so many bits and are not relative to the port."""
-        return LevelProfile(steps, () if self.shifts is None else self.shifts.period(right, steps[-1].queue))
+    def left_shift(self, right: int | None) -> int:
+        """Return the number by which the switch knows that bytes left are shifted right by so many bits, to the left if
+        negative; None: they do not count. Raise `ValueError` for a shift to the left that it does not have."""
+        none = (1 << self.left_shift_bits) - 1
+        if right is None:
+            return none
+        if right < -self.left_shift_bias:
+            raise ValueError(
+                f"bytes left of a flow count too much: the switch shifts them to the left by {self.left_shift_bias} "
+                f"bits, not by {-right}; give the flow a larger left_shift"
+            )
+        # A larger shift than the largest leaves nothing, or next to nothing.
+        return min(right + self.left_shift_bias, none)
+
+    def profile(self, steps: tuple[KeyRange, ...], right: int = 0, at_zero: int = 0) -> LevelProfile:
+        """Return the profile of keys that were shifted right by so many bits and are not relative to the port.
+
+        A slack of 0 has the key `at_zero`, where the switch does not know that.
+        """
+        if self.shifts is None:
+            return LevelProfile(steps)
+        return LevelProfile(steps, self.shifts.period(right, steps[-1].queue, head_start=at_zero))
 
 
 def shifted(number: int, right: int) -> int:

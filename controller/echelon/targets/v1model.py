@@ -23,7 +23,12 @@ def v1model_capabilities(target: str, ecn: EcnMarks, outer_queues: OuterQueues |
         max_groups=numbers["GROUPS"],
         max_ecmp_groups=numbers["ECMP_TABLE_SIZE"],
         max_ecmp_members=numbers["ECMP_MEMBERS"],
-        units=Units(offset_bits=numbers["SLACK_MAX"].bit_length(), key_bits=numbers["SLACK_BIAS"].bit_length()),
+        units=Units(
+            offset_bits=numbers["SLACK_MAX"].bit_length(),
+            key_bits=numbers["SLACK_BIAS"].bit_length(),
+            left_shift_bits=numbers["LEFT_SHIFT_BITS"],
+            left_shift_bias=numbers["LEFT_SHIFT_BIAS"],
+        ),
         ecn=ecn,
         outer_queues=outer_queues,
     )

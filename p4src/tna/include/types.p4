@@ -104,6 +104,8 @@ struct metadata_t {
     bit<1>           starts;
     flow_id_t        flow;
     bit<32>          epoch;
+    // The bytes of the flow from this packet on, then how much they lower its rank (control Left).
+    bit<32>          left;
 
     // How is it ranked? (controls Flow, Iteration, Level, and one for each ranking)
     Ranking          ranking;
@@ -111,6 +113,7 @@ struct metadata_t {
     bit<32>          slack_key;
     echelonflow_id_t echelonflow;
     bit<32>          offset_ticks;
+    bit<LEFT_SHIFT_BITS> left_shift;
     group_id_t       group;
     bit<32>          ahead;
     bit<2>           epoch_is;
@@ -121,8 +124,8 @@ struct metadata_t {
     int<32>          told;
     bit<32>          told_memory;
     ticks_t          begun;
-    // The job's head start, then with its memory.
-    int<32>          handicap;
+    // Added to the tardiness by the arrangement: that of the flow, with the job's head start, the bytes left, the memory.
+    bit<32>          handicap;
     // The tardiness that the job has alone, then by how much the packet is later.
     int<32>          alone;
     bit<5>           unit;

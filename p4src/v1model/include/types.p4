@@ -48,6 +48,8 @@ struct metadata_t {
     flow_id_t        flow;
     bit<8>           epoch;
     bit<1>           last;
+    // The bytes of the flow from this packet on.
+    bit<32>          left_bytes;
 
     // How is it ranked? (controls Flow, Level, and one for each ranking)
     Ranking          ranking;
@@ -55,7 +57,10 @@ struct metadata_t {
     bit<32>          level_key;
     bit<32>          rank_holds_us;
     echelonflow_id_t echelonflow;
+    // When the arrangement places the flow's finish, and when it should have finished, after the reference.
     bit<32>          offset_us;
+    bit<32>          due_us;
+    bit<LEFT_SHIFT_BITS> left_shift;
     time_us_t        reference_us;
     bit<32>          slack_key;
     bit<1>           is_relative;

@@ -59,6 +59,8 @@ def _job(job: int, first: int, count: int) -> Iterator[TableEntry]:
             echelonflow=flow // 10,
             profile=job % PROFILES,
             offset_us=1017 * place,
+            due_us=1017 * place,
+            left_shift=63,
         )
     for place, flow in enumerate(range(first, first + count)):
         yield _entry("shim_flow", {"job": job, "flow": place}, "set_flow", flow=flow)

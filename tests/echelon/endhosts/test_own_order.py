@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from echelon.endhosts.agreement import Agreement
 from echelon.endhosts.own_order import FlowUrgency, SentBytes, acknowledgement_urgency
+from echelon.endhosts.segments import DataSegment
 from echelon.endhosts.shim import flow_key
 from echelon.rankings.attained import Attained
 from echelon.rankings.base import Ranking
@@ -28,8 +29,11 @@ class OneHost:
         self.agreement = Agreement(self.clock)
         self.sent = SentBytes()
 
-    def start(self, ranking: Ranking, job: int = 1, flow: int = 1, epoch: int = 1) -> FlowUrgency:
-        return FlowUrgency(self.agreement, self.sent, flow_key(epoch, job, flow), ranking, self.clock.now_ns)
+    def start(
+        self, ranking: Ranking, job: int = 1, flow: int = 1, epoch: int = 1, size_bytes: int = 10**6
+    ) -> FlowUrgency:
+        key = flow_key(epoch, job, flow)
+        return FlowUrgency(self.agreement, self.sent, key, ranking, self.clock.now_ns, size_bytes)
 
     def order(self, **urgencies: FlowUrgency) -> list[str]:
         """Return the names from the most to the least urgent."""
@@ -79,7 +83,7 @@ def test_attained_bytes_are_those_of_the_group_in_this_iteration() -> None:
     first, second = host.start(ranking), host.start(ranking, flow=2)
     other = host.start(ranking, job=2)
     for length, queue in ((999, 6), (1, 5), (2000, 4)):
-        first.sent(length)
+        first.sent(DataSegment(10**6, length))
         assert second(0)[1] == first(0)[1] == queue
         assert other(0)[1] == 6
     assert host.start(ranking, epoch=2)(0)[1] == 6
@@ -106,5 +110,21 @@ def test_bytes_do_not_matter_to_other_rankings(ranking: Ranking) -> None:
     host = OneHost()
     flow = host.start(ranking)
     before = flow(0)
-    flow.sent(10**9)
+    flow.sent(DataSegment(10**6, 10**5))
     assert flow(0) == before
+
+
+def test_bytes_that_are_not_sent_lower_a_flow_that_counts_them() -> None:
+    """One byte counts 4 us, and the unit is 1 s."""
+    host = OneHost()
+    relative = Relative(Fraction(1), Fraction(0), Fraction(0), Fraction(1), ())
+    counting = Deadline("h", Fraction(1), (), relative=relative, due=Fraction(1, 2), left_shift=-2)
+    flow = host.start(counting, size_bytes=10**6)
+    other = host.start(Deadline("h", Fraction(1), (), relative=relative), flow=2, size_bytes=10**6)
+    ranks = [flow(0)[1]]
+    for remaining, length in ((10**6, 250_000), (750_000, 500_000), (10**6, 250_000), (250_000, 250_000)):
+        flow.sent(DataSegment(remaining, length))
+        ranks.append(flow(0)[1])
+    # What is sent again does not lower it.
+    assert ranks == pytest.approx([-4.5, -3.5, -1.5, -1.5, -0.5])
+    assert other(0)[1] == pytest.approx(-1)

@@ -95,6 +95,7 @@ def test_flow_is_known_only_where_it_passes() -> None:
     (rank,) = only(intents["s1"], "flow")
     assert dict(rank.match) == {"flow": 0}
     arguments = {"port": 3, "dst_mac": 0x020000000002, "echelonflow": 0, "profile": 0, "offset_us": 1_000_000}
+    arguments |= {"due_us": 1_000_000, "left_shift": 63}
     assert (rank.actions[0].name, dict(rank.actions[0].arguments)) == ("deadline", arguments)
     assert intents["s1"].flows == {0: ("a", "f")}
     assert intents["s1"].flow_entries == {("a", "f"): rank}

@@ -19,7 +19,13 @@ from echelon.rankings.window import Window
 
 WIDE = Units(offset_bits=31, key_bits=32)
 NARROW = Units(
-    offset_bits=31, key_bits=20, time=TICKS, attained_bytes=4096, shifts=RankShifts(most_right=12, most_left=6)
+    offset_bits=31,
+    key_bits=20,
+    time=TICKS,
+    attained_bytes=4096,
+    shifts=RankShifts(most_right=12, most_left=6),
+    left_shift_bits=5,
+    left_shift_bias=4,
 )
 BIAS = 1 << 31
 UNIT = constants()["RANK_UNIT"]
@@ -28,8 +34,9 @@ UNIT = constants()["RANK_UNIT"]
 class Numbers:
     """A switch that has numbers for everything."""
 
-    def __init__(self, units: Units = WIDE) -> None:
+    def __init__(self, units: Units = WIDE, whole_bytes: int | None = None) -> None:
         self.units = units
+        self.whole_bytes = whole_bytes
         self.profiles: list[LevelProfile] = []
 
     def echelonflow(self, name: str) -> int:
@@ -107,6 +114,44 @@ def test_ranks_are_parts_of_the_unit(
 
 
 @given(
+    unit_s=periods,
+    due_us=st.one_of(st.none(), st.integers(0, BIAS - 1)),
+    left_shift=st.one_of(st.none(), st.integers(-16, 47)),
+    late_us=st.integers(0, BIAS - 2_000_000),
+    left_bytes=st.one_of(st.integers(0, 10**6), st.integers(0, (1 << 32) - 1)),
+)
+def test_ranks_count_from_the_due_time_and_fall_with_the_bytes_left(
+    unit_s: Fraction, due_us: int | None, left_shift: int | None, late_us: int, left_bytes: int
+) -> None:
+    """`late_us` is how late the packet is by its offset, in a switch as control Deadline has it."""
+    due = None if due_us is None else Fraction(due_us, 10**6)
+    relative = Relative(unit_s, Fraction(0), Fraction(0), Fraction(1), (Fraction(1, 10),))
+    at = Numbers()
+    action = Deadline("e", Fraction(1), (), 1, 7, relative, due, left_shift).action(at)
+    given, period = action.arguments, dict(at.profiles[0].period)
+    assert given["left_shift"] < 1 << 6
+    tardiness_us = late_us + given["offset_us"] - given["due_us"]
+    left_us = min((left_bytes << 16) >> given["left_shift"], (1 << 32) - 1)
+    key = min(BIAS + max(-tardiness_us, -BIAS), (1 << 32) - 1)
+    rank = ((0xFFFFFFFF - key) * period["factor"] >> period["factor_shift"]) + period["rank_at_zero"]
+    rank = (rank - (left_us * period["factor"] >> period["factor_shift"])) % (1 << 48)
+    rank -= (rank >> 47) << 48
+    exact_left_us = 0 if left_shift is None else min(left_bytes / Fraction(2) ** left_shift, Fraction((1 << 32) - 1))
+    late_s = (late_us + 10**6 - (10**6 if due_us is None else due_us) - exact_left_us) / 10**6
+    in_one = Fraction(UNIT, 10**6) / unit_s
+    fault = 4 + in_one + (abs(tardiness_us) + exact_left_us) / Fraction(2 << period["factor_shift"])
+    assert abs(rank - late_s / unit_s * UNIT) <= fault
+
+
+def test_thresholds_count_from_the_due_time_and_no_bytes() -> None:
+    at = Numbers()
+    action = Deadline("e", Fraction(1), (Fraction(1),), due=Fraction(3), left_shift=0).action(at)
+    assert action.arguments["offset_us"] == 1_000_000
+    assert action.arguments["due_us"] == 3_000_000
+    assert (1 << 32) - 1 << 16 >> action.arguments["left_shift"] == 0
+
+
+@given(
     st.lists(st.fractions(0, 2, max_denominator=1000), max_size=8).map(sorted),
     st.integers(0, 7),
     st.lists(st.integers(0, 3 * UNIT), min_size=1, max_size=9),
@@ -137,6 +182,15 @@ def test_a_relative_deadline_has_a_profile_of_its_own() -> None:
     [
         Deadline("e", Fraction(3000), ()),
         Deadline("e", Fraction(1), (Fraction(2), Fraction(1))),
+        Deadline("e", Fraction(1), (), due=Fraction(-1)),
+        Deadline("e", Fraction(1), (), due=Fraction(3000)),
+        Deadline(
+            "e",
+            Fraction(1),
+            (),
+            relative=Relative(Fraction(1), Fraction(0), Fraction(0), Fraction(1), ()),
+            left_shift=-17,
+        ),
         Deadline("e", Fraction(1), (), relative=Relative(Fraction(0), Fraction(0), Fraction(0), Fraction(1), ())),
         Deadline("e", Fraction(1), (), relative=Relative(Fraction(1), Fraction(0), Fraction(-1), Fraction(1), ())),
         Window(Fraction(0), Fraction(0), Fraction(0), 1, 2),
@@ -192,6 +246,8 @@ class NarrowSwitch:
     """The TNA program's controls Unit, Top and Level, for one profile, in exact integers."""
 
     profile: LevelProfile
+    handicap: int = 0
+    """Of the flow that sends."""
     top: int = -0x4000_0000
 
     def __post_init__(self) -> None:
@@ -208,11 +264,11 @@ class NarrowSwitch:
         return next(step.queue for step in self.profile.steps if step.lowest <= key <= step.highest)
 
     def by_slack(self, tardiness: int) -> int:
-        return self.queue(max(0, signed((1 << 19) - self.rank(tardiness))))
+        return self.queue(max(0, signed(self.period["head_start"] + self.handicap - self.rank(tardiness))))
 
-    def behind(self, tardiness: int, memory: int = 0) -> int:
+    def behind(self, tardiness: int, memory: int = 0, left: int = 0) -> int:
         """Return the queue of a packet, and remember its rank if it is the most urgent."""
-        rank = self.rank(tardiness) + signed(memory + self.period["head_start"])
+        rank = self.rank(tardiness) + signed(memory + self.period["head_start"] + self.handicap - left)
         self.top, behind = max(self.top, rank), max(0, self.top - rank)
         return self.queue(behind)
 
@@ -293,6 +349,72 @@ def test_memory_and_head_start_are_ranks_of_the_same_unit() -> None:
     assert switch.behind(UNIT * 8 // 4) == 7
     assert switch.behind(0, memory=UNIT // 4) == 7
     assert (switch.behind(0, memory=UNIT // 8), switch.behind(0, memory=UNIT // 8 - 1)) == (7, 6)
+
+
+@given(
+    st.lists(st.fractions(0, 10, max_denominator=10**6), min_size=1, max_size=7).map(sorted),
+    st.fractions(0, 20, max_denominator=10**6),
+    st.data(),
+)
+def test_thresholds_count_from_the_due_time_where_slacks_are_shifted(
+    thresholds_s: list[Fraction], due_s: Fraction, data: st.DataObject
+) -> None:
+    at, offset_s = Numbers(NARROW), Fraction(5)
+    given = Deadline("e", offset_s, tuple(thresholds_s), due=due_s).action(at).arguments
+    switch = NarrowSwitch(at.profiles[0], signed(given["handicap"]))
+    fault = 2 * max(TICK_S, thresholds_s[-1] / (1 << 18)) + 2 * TICK_S
+    late_s = data.draw(st.sampled_from(thresholds_s)) + data.draw(st.fractions(-1, 1, max_denominator=10**4))
+    reached = [sum(late_s >= threshold_s + error for threshold_s in thresholds_s) for error in (fault, -fault)]
+    assert reached[0] <= switch.by_slack(int((late_s + due_s - offset_s) / TICK_S)) <= reached[1]
+
+
+@given(
+    unit_s=st.fractions(Fraction(1, 1000), 250, max_denominator=10**4).filter(bool),
+    later=st.fractions(-1, 1, max_denominator=1000),
+    left_shift=st.one_of(st.none(), st.integers(2, 20)),
+    left_s=st.fractions(0, 3, max_denominator=1000),
+)
+def test_ranks_that_are_shifted_count_from_the_due_time_and_fall_with_the_bytes_left(
+    unit_s: Fraction, later: Fraction, left_shift: int | None, left_s: Fraction
+) -> None:
+    """`later` is in units of the job, and `left_s` what the bytes left count."""
+    offset_s = 2 * unit_s
+    at = Numbers(NARROW)
+    relative = Relative(unit_s, Fraction(1, 4), Fraction(0), Fraction(1), (Fraction(1, 8),))
+    ranking = Deadline("e", offset_s, (), 1, 7, relative, offset_s + later * unit_s, left_shift)
+    left_bytes = 0 if left_shift is None else int(left_s * unit_s * 10**6 * Fraction(2) ** left_shift)
+    if left_bytes >= 1 << 32:
+        return
+    given = ranking.action(at).arguments
+    right = dict(at.profiles[0].period)["right"]
+    rank_s = TICK_S * Fraction(2) ** (right if right < 16 else 16 - right)
+    assert abs(signed(given["handicap"]) * rank_s + later * unit_s) <= rank_s + TICK_S
+    code = given["left_shift"]
+    left = 0 if code == 31 else left_bytes << 4 >> code
+    # Ticks count as microseconds, so bytes left count up to 2.4 % more.
+    exact_s = left_bytes * ranking.left_s
+    assert exact_s - rank_s <= left * rank_s <= exact_s * Fraction(1024, 1000) + rank_s
+
+
+def test_all_bytes_of_a_flow_count_where_a_switch_does_not_know_what_is_left() -> None:
+    relative = Relative(UNIT * TICK_S, Fraction(0), Fraction(0), Fraction(1), (Fraction(1, 8),))
+    ranking = Deadline("e", Fraction(0), (), 1, 7, relative, TICK_S * 100, left_shift=3)
+    # 1024 us are 1000 ticks.
+    narrow = ranking.action(Numbers(NARROW, whole_bytes=8 * 1024)).arguments
+    assert (signed(narrow["handicap"]), narrow["left_shift"]) == (-1100, NARROW.left_shift(None))
+    wide = ranking.action(Numbers(whole_bytes=8 * 1024)).arguments
+    assert (wide["due_us"], wide["left_shift"]) == (102 + 1024, WIDE.left_shift(None))
+    # Without bytes that count, nothing changes.
+    ranking = Deadline("e", Fraction(0), (), 1, 7, relative)
+    assert ranking.action(Numbers(NARROW, whole_bytes=1000)) == ranking.action(Numbers(NARROW))
+
+
+def test_bytes_that_count_more_than_a_switch_can_shift_are_refused() -> None:
+    relative = Relative(UNIT * TICK_S, Fraction(0), Fraction(0), Fraction(1), (Fraction(1, 8),))
+    at = Numbers(NARROW)
+    assert Deadline("e", Fraction(0), (), 1, 7, relative, left_shift=-4).action(at).arguments["left_shift"] == 0
+    with pytest.raises(ValueError):
+        Deadline("e", Fraction(0), (), 1, 7, relative, left_shift=-5).action(at)
 
 
 @pytest.mark.parametrize("unit_s", [Fraction(1, 2000), Fraction(500)])

@@ -49,9 +49,10 @@ def test_the_projects_own_policies_are_registered() -> None:
 def test_the_choices_are_those_that_exist() -> None:
     """The choices of a parameter's type are those that the policy looks up; they are written in two places."""
     known = choices()
-    assert known["echelon"] == {"order": tuple(ORDERS), **COMBINED}
+    ours = {name: known["echelon"][name] for name in ("order", *COMBINED)}
+    assert ours == {"order": ("left", *ORDERS), **COMBINED}
     assert [known[name] for name in ("varys", "fair", "fifo")] == [{}, {}, {}]
-    for parameter, values in known["echelon"].items():
+    for parameter, values in ours.items():
         for value in values:
             assert make_policy("echelon", **{parameter: value}).name == "echelon"
 
@@ -87,7 +88,7 @@ def test_parameters_are_read_from_text_and_from_numbers() -> None:
             "echelon",
             {"order": "edf"},
             "order",
-            "'edf' is not allowed (use 'memory', 'normalised', 'deadline' or 'setf')",
+            "'edf' is not allowed (use 'left', 'memory', 'normalised', 'deadline' or 'setf')",
         ),
         ("tuned", {"levels": "9"}, "levels", "'9' is too large (give 8 or less)"),
         ("tuned", {"levels": 0}, "levels", "0 is too small (give 1 or more)"),

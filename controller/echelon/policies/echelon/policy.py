@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -29,6 +30,7 @@ from echelon.policies.base import Policy
 from echelon.policies.echelon.candidates import ALONE, AT_ONCE, RULES, Candidate, candidates
 from echelon.policies.echelon.ordered import Ordered
 from echelon.policies.echelon.search import Choice, Doubt, Search
+from echelon.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
 
 Group = frozenset[str]
@@ -71,8 +73,8 @@ class Echelon:
         """The part by which a job's sizes and computing may differ from its file."""
         phases: Literal["given", "unknown"] = "given"
         """Whether a scenario's jobs are known to start when it says. In a service they start at any time."""
-        limit: Annotated[float, Field(ge=0, le=10)] | None = None
-        """The part by which no job may be slower than under fair sharing; without it there is no limit."""
+        limit: Annotated[float, Field(ge=0, le=100)] = 100
+        """The part by which no job may be slower than under fair sharing: 0.01 means 1 %."""
 
         @model_validator(mode="after")
         def _named(self) -> Self:
@@ -91,8 +93,7 @@ class Echelon:
         self._planners: dict[tuple[Candidate, Group | None], tuple[Policy, PathChooser | None]] = {}
         self._of_job: dict[str, Policy] = {}
         self._places: dict[str, int] = {}
-        self._any: Policy = self._at_once.planner()
-        """Gives the flows of no job what is left."""
+        self._capacities: Mapping[Link, Fraction] = {}
         self.carried = self
 
     # -- plans ---------------------------------------------------------------------------------------------------------
@@ -126,6 +127,7 @@ class Echelon:
                 part = planner.plan(members, fabric, chooser or kept)
             made.add(part, members)
             of_job.update((job.name, planner) for job in members)
+        self._capacities = fabric.capacity_Bps
         self._found, self._planners, self._of_job, self._places = found, planners, of_job, places
         return made.plan(self.name, [job.name for job in jobs])
 
@@ -247,20 +249,29 @@ class Echelon:
     def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
         """Return the rates of the ideal order, without levels, until the order changes on some link.
 
-        Groups of jobs share no links, so each has the rates that its own plan ideally gives.
+        Groups of jobs share no links, so each has the rates that its own plan ideally gives. Best effort shares what is
+        left.
         """
         parts: dict[int, tuple[Any, list[int]]] = {}
+        others: list[int] = []
         for index, flow in enumerate(flows):
-            planner: Any = self._of_job.get(flow.job) or self._any
-            parts.setdefault(id(planner), (planner, []))[1].append(index)
-        rates: list[Number] = [0] * len(flows)
+            planner: Any = self._of_job.get(flow.job)
+            if planner is None:
+                others.append(index)
+            else:
+                parts.setdefault(id(planner), (planner, []))[1].append(index)
+        rates: list[Number] = [ZERO] * len(flows)
+        residual = residual_of(self._capacities, flows)
         until_s: list[Number] = []
         for planner, indices in parts.values():
             part = planner.allocate(now_s, [flows[index] for index in indices])
             for index, rate_Bps in zip(indices, part.rates_Bps, strict=True):  # noqa: N806
                 rates[index] = rate_Bps
+                for link in flows[index].links:
+                    residual[link] -= rate_Bps
             if part.valid_until_s is not None:
                 until_s.append(part.valid_until_s)
+        fill_evenly(flows, others, residual, rates)
         return Allocation(tuple(rates), min(until_s, default=None))
 
     def neighbourhood(self, flow: ActiveFlow) -> str:

@@ -90,7 +90,7 @@ class Search:
         doubt: what is drawn.
         in_force: the plan that holds now.
         loyal: whether that plan stays unless another gains more than `GAIN`.
-        limit: the part by which no job may be slower than under fair sharing; None: no limit.
+        limit: the part by which no job may be slower than under fair sharing.
         starts_s: when jobs will begin an iteration, by name, as far as that is known.
     """
 
@@ -103,7 +103,7 @@ class Search:
         in_force: Candidate,
         *,
         loyal: bool = False,
-        limit: float | None = None,
+        limit: float = inf,
         starts_s: Mapping[str, float] | None = None,
     ) -> None:
         self.group = frozenset(job.name for job in jobs)
@@ -198,7 +198,7 @@ class Search:
         return Choice(best, (*predictions, *failed))
 
     def _is_allowed(self, one: Prediction, found: Mapping[Candidate, Sequence[Sequence[float]]]) -> bool:
-        if self._limit is None or FAIR not in found:
+        if FAIR not in found:
             return True
         return self._behind(one, self._prediction(FAIR, found[FAIR]).slowdowns) <= self._limit
 

@@ -44,10 +44,13 @@ def tofino(depth_packets: int = 700, mtu_bytes: int = 1500) -> Capabilities:
             time=TICKS,
             attained_bytes=1 << numbers["ATTAINED_SHIFT"],
             shifts=_SHIFTS,
+            left_shift_bits=numbers["LEFT_SHIFT_BITS"],
+            left_shift_bias=numbers["LEFT_SHIFT_BIAS"],
         ),
         ecn=QueueDepthMarks(packets=64, cells_of_packet=-(-(frame_bytes + _BRIDGED_BYTES) // _CELL_BYTES)),
         rank_expires=False,
         position_ranges=False,
+        left_by_position=False,
         sequence_numbers=False,
         # Ingress cannot know what has left the traffic manager. Shapers round rates by up to 2 %.
         outer_queues=OuterQueues(depth_packets, frame_bytes, rate_error_percent=2, delay_us=1000, by_port=True),

@@ -9,6 +9,7 @@ control Classifier(inout headers_t hdr, inout metadata_t meta) {
     action set_flow(flow_id_t flow) {
         meta.is_flow = 1;
         meta.flow = flow;
+        meta.left = hdr.shim.remaining;
     }
 
     @id(0x02000101)

@@ -20,6 +20,7 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
     action set_segment(flow_id_t flow, bit<32> end_bytes) {
         set_flow(flow);
         meta.last = (bit<1>)(meta.position + meta.payload_bytes >= end_bytes);
+        meta.left_bytes = end_bytes - meta.position;
     }
 
     @id(0x02000101)
@@ -152,6 +153,7 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
                 meta.traffic_class = CLASS_CONTROL;
             } else {
                 meta.epoch = hdr.shim.epoch;
+                meta.left_bytes = hdr.shim.remaining;
                 shim_flow.apply();
                 meta.last = (bit<1>)(hdr.shim.flags & SHIM_FLAG_LAST != 0);
             }

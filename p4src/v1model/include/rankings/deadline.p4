@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranking `deadline`: by slack against thresholds of the job's own, or, if the profile is in table `period`, by
-// tardiness with memory against the most urgent flow at the port.
+// tardiness with memory and the bytes left against the most urgent flow at the port.
 //
 // The reference time of each EchelonFlow is re-learnt in every iteration: the self-correction of EchelonFlow (HotNets
 // '22, section 3.1). The first packet of a newer iteration that arrives opens it, with reference = now - its offset.
@@ -10,18 +10,17 @@
 
 #if defined(RANKING_CONTROL)
 
-// Slack = reference + offset - now, in microseconds, saturated to 32 bits and biased to an unsigned key that orders as
-// slacks do.
-control Slack(inout metadata_t meta, in time_us_t now) {
+// The slack until a time, in microseconds, biased to an unsigned key that orders as slacks do, and saturated to 32 bits.
+control Slack(in time_us_t time, in time_us_t now, out bit<32> key) {
     apply {
-        bit<48> slack = meta.reference_us + (time_us_t)meta.offset_us - now;
-        bit<17> top = slack[47:31];
-        if (top == 0 || top == 0x1FFFF) {
-            meta.slack_key = slack[31:0] ^ SLACK_BIAS;
+        bit<48> slack = time - now;
+        bit<48> biased = slack + SLACK_BIAS;
+        if (biased[47:32] == 0) {
+            key = biased[31:0];
         } else if (slack[47:47] == 1) {
-            meta.slack_key = 0;
+            key = 0;
         } else {
-            meta.slack_key = 0xFFFFFFFF;
+            key = 0xFFFFFFFF;
         }
     }
 }
@@ -37,6 +36,7 @@ control Deadline(inout headers_t hdr, inout metadata_t meta, in time_us_t now, r
     register<rank_t>(PORTS) top_rank;
     register<time_us_t>(PORTS) top_until_us;
     Slack() slack;
+    Slack() slack_until_due;
     bit<64> reciprocal = 0;
     bit<8> shift = 0;
     rank_t zero = 0;
@@ -107,15 +107,23 @@ control Deadline(inout headers_t hdr, inout metadata_t meta, in time_us_t now, r
                     reference_us.write(index, told_us);
                 }
             }
-            slack.apply(meta, now);
+            slack.apply(meta.reference_us + (time_us_t)meta.offset_us, now, meta.slack_key);
             meta.level_key = meta.slack_key;
+            if (meta.due_us != meta.offset_us) {
+                slack_until_due.apply(meta.reference_us + (time_us_t)meta.due_us, now, meta.level_key);
+            }
             if (meta.is_relative == 1) {
                 if (told_memory > meta.memory) {
                     meta.memory = told_memory;
                 }
                 memory.write(index, meta.memory);
-                bit<64> tardiness = ((bit<64>)(~meta.slack_key) * reciprocal) >> shift;
-                rank_t rank = tardiness[47:0] + zero + ((rank_t)meta.memory << MEMORY_SHIFT);
+                bit<64> tardiness = ((bit<64>)(~meta.level_key) * reciprocal) >> shift;
+                bit<64> left = ((bit<64>)meta.left_bytes << LEFT_SHIFT_BIAS) >> meta.left_shift;
+                if (left > 0xFFFFFFFF) {
+                    left = 0xFFFFFFFF;
+                }
+                left = (left * reciprocal) >> shift;
+                rank_t rank = tardiness[47:0] + zero + ((rank_t)meta.memory << MEMORY_SHIFT) - left[47:0];
                 bit<32> port = (bit<32>)meta.egress_port;
                 bit<15> top;
                 rank_t behind;
@@ -124,12 +132,12 @@ control Deadline(inout headers_t hdr, inout metadata_t meta, in time_us_t now, r
                 top_rank.read(behind, port);
                 top_until_us.read(until_us, port);
                 behind = behind - rank;
-                time_us_t left_us = until_us - now;
-                if (top == 0 || top == 1w1 ++ meta.flow || behind[47:47] == 1 || left_us[47:47] == 1) {
+                time_us_t still_us = until_us - now;
+                if (top == 0 || top == 1w1 ++ meta.flow || behind[47:47] == 1 || still_us[47:47] == 1) {
                     behind = 0;
                     top_flow.write(port, 1w1 ++ meta.flow);
                     top_rank.write(port, rank);
-                    top_until_us.write(port, now + (time_us_t)(meta.last == 1 ? idle_us >> LEFT_SHIFT : idle_us));
+                    top_until_us.write(port, now + (time_us_t)(meta.last == 1 ? idle_us >> ENDED_SHIFT : idle_us));
                 }
                 meta.level_key = behind > 0xFFFFFFFF ? 32w0xFFFFFFFF : behind[31:0];
             }
