@@ -26,7 +26,7 @@ from fractions import Fraction
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Job
 
 TOLERANCE = Fraction(1, 10)
-"""A right profile is within a few percent, and plans tolerate 20 % (docs/policies.md)."""
+"""A right profile is within a few percent, and plans tolerate 20 % (docs/policies-measured.md)."""
 AGREEING = 8
 """The number of iterations in a row whose factors must be within TOLERANCE of each other."""
 MAX_FACTOR = 16
