@@ -15,6 +15,7 @@ from echelon.rankings.deadline import Deadline
 from echelon.telemetry.decoding import Decoder
 from echelon.telemetry.events import FlowEvent
 from echelon.telemetry.flow_log import FlowLog
+from echelon.telemetry.phases import Phases
 from echelon.telemetry.tracker import JobView, Tracker, paths_of
 
 
@@ -34,6 +35,8 @@ class Following:
     def __init__(self) -> None:
         self.log = FlowLog()
         """The flows that switches saw last."""
+        self.phases = Phases()
+        """When jobs began their last iterations."""
         self._tracker = Tracker()
         self._decoder = Decoder()
         self._plans: dict[str, Mapping[str, FlowPlan]] = {}
@@ -51,6 +54,7 @@ class Following:
         facts: list[Fact] = []
         for name in [name for name in self._jobs if name not in by_job]:
             self._tracker.remove(name)
+            self.phases.remove(name)
             del self._jobs[name]
             self._plans.pop(name, None)
             facts.append(JobLeft(name))
@@ -77,6 +81,7 @@ class Following:
     def reconnected(self, switch: str) -> None:
         """Note a new session: events of the switch were missed, and its clock may be another one."""
         self._tracker.reconnected(switch)
+        self.phases.reconnected(switch)
         self.log.reconnected(switch)
 
     def report(self, switch: str, digests: Sequence[Mapping[str, int]], now: Instant) -> DecodedReport:
@@ -84,6 +89,8 @@ class Following:
         decoded = self._decoder.decode(switch, digests, now.s)
         facts: list[Fact] = [DigestsReceived(switch, len(decoded.events), decoded.unknown)]
         corrected = []
+        if decoded.events:
+            self.phases.report(switch, max(float(event.time_s) for event in decoded.events), now.s)
         for event in decoded.events:
             if event.job not in self._tracker:
                 # The last packets of a job are reported after it has left.
@@ -93,6 +100,7 @@ class Following:
             self._note(event, now.at)
             if seen.iteration_s is not None:
                 facts.append(IterationTimed(event.job, float(seen.iteration_s)))
+                self.phases.start(event.job, switch, float(event.time_s))
             if seen.tardiness_s is not None:
                 facts.append(TardinessSeen(event.job, float(seen.tardiness_s)))
             if seen.corrected:

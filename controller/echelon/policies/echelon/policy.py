@@ -25,14 +25,11 @@ from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.paths import check_names, links_of
 from echelon.plan import FlowPlan, Plan, PlanError, PortSchedule
-from echelon.policies.base import Policy
+from echelon.policies.base import Group, Policy
 from echelon.policies.echelon.candidates import AT_ONCE, RULES, Candidate, candidates
 from echelon.policies.echelon.ordered import Ordered
 from echelon.policies.echelon.search import Choice, Doubt, Search
 from echelon.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
-
-Group = frozenset[str]
-"""The names of jobs that share links, directly or through others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +39,8 @@ class Found:
     candidate: Candidate
     choice: Choice | None = None
     """The search that chose it; None: it has not been searched for, or was searched for before a restart."""
+    before: Candidate | None = None
+    """The plan that the search replaced."""
 
 
 class Echelon:
@@ -167,7 +166,7 @@ class Echelon:
                     candidates(several),
                     self._doubt,
                     found.candidate,
-                    loyal=found.choice is not None,
+                    loyal=found.choice is not None or found.candidate != self._at_once,
                     limit=self._parameters.limit,
                     starts_s=starts_s or {},
                 )
@@ -184,8 +183,13 @@ class Echelon:
         before = self._found.get(group)
         if before is None:
             return False
-        self._found[group] = Found(choice.best.candidate, choice)
+        self._found[group] = Found(choice.best.candidate, choice, before.candidate)
         return before.candidate != choice.best.candidate
+
+    def reject(self, group: Group) -> None:
+        """Go back to the plan of a group before `adopt`, because switches cannot carry the chosen one."""
+        found = self._found[group]
+        self._found[group] = Found(found.before or self._at_once, found.choice)
 
     @property
     def choices(self) -> Mapping[Group, Found]:
