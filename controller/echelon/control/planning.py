@@ -238,8 +238,9 @@ class Planner:
             return (), {}
         jobs = {job.name: job for job in last.jobs}
         bases = {group: Basis.of(group, jobs, fabric) for group in policy.choices}
-        self._searched = {group: basis for group, basis in self._searched.items() if group in bases}
-        changed = [group for group, basis in self._searched.items() if not basis.same(bases[group])]
+        # A policy may remember what was chosen for a group before other jobs joined it.
+        self._searched = {group: basis for group, basis in self._searched.items() if group <= jobs.keys()}
+        changed = [group for group, basis in self._searched.items() if group in bases and not basis.same(bases[group])]
         anew = {*again, *(name for group in changed for name in group)}
         due = [
             DueSearch(search, bases[search.group])
@@ -333,14 +334,16 @@ class Planner:
         kept, made = self._those_of_the_last_plan(jobs, wanted, spent, error)
         names = {job.name for job in kept}
         groups = [[job for job in jobs if job.name not in names]]
+        refused = False
         while groups:
             group = groups.pop()
             together = names | {job.name for job in group}
             in_order = [job for job in jobs if job.name in together]
             try:
                 made = self._attempt(in_order, wanted, spent)
-                kept, names = in_order, together
+                kept, names, refused = in_order, together, False
             except PlanningError as failed:
+                refused = True
                 named = group if len(group) == 1 else [job for job in group if job.name == failed.job]
                 problems.update({job.name: str(failed) for job in named})
                 if named:
@@ -349,7 +352,8 @@ class Planner:
                 else:
                     half = len(group) // 2
                     groups += [group[half:], group[:half]]
-        return kept, made
+        # The policy's last plan is the one that it goes on from.
+        return kept, self._attempt(kept, wanted, spent) if refused else made
 
     def _those_of_the_last_plan(
         self, jobs: Sequence[RegisteredJob], wanted: PlanRequest, spent: _Spent, error: PlanningError

@@ -27,6 +27,8 @@ COUNTED = 8
 MOST_PATIENCE = 64
 RETRY_S = 10.0
 LONGEST_RETRY_S = 600.0
+_PAST = 32
+"""The number of groups that other jobs have joined of which the result is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +104,12 @@ class Searches:
     def listed(self, event: events.SearchesListed) -> list[Effect]:
         """Begin with the first search that the plan lacks, unless one of them is under way."""
         self.plans = event.plans
-        self.chosen = {group: chosen for group, chosen in self.chosen.items() if group in event.plans}
-        self._watches = {group: self._watches.get(group) or _Watch() for group in event.plans}
         self._group_of = {name: group for group in event.plans for name in group}
+        # A policy may go back to what was chosen for a group before other jobs joined it.
+        past = [group for group in self.chosen if group not in event.plans and group <= self._group_of.keys()]
+        kept = {*event.plans, *past[-_PAST:]}
+        self.chosen = {group: chosen for group, chosen in self.chosen.items() if group in kept}
+        self._watches = {group: self._watches.get(group) or _Watch() for group in event.plans}
         out: list[Effect] = [] if event.problem is None else [facts.NoPlanChosen((), event.problem)]
         if self._under_way is not None:
             if any(due.basis.same(self._under_way.basis) for due in event.due):

@@ -25,6 +25,7 @@ from echelon.control.jobstore import ChosenPolicy
 from echelon.control.planning import registered_policy
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.intent import Part
+from echelon.plan import FlowPlan
 from echelon.policies import PlanError
 from echelon.policies.base import Policy
 from echelon.policies.echelon.candidates import Candidate, candidates
@@ -220,11 +221,15 @@ class Adversary(World):
         assert not self.machine.searching
         for group in searches.plans:
             assert len(group) == 1 or group in searches.chosen or tuple(sorted(group)) in failed
-        held = {name: set(switch.held) for name, switch in self.switches.items()}
-        if self.machine.jobs.policy.name != Fickle.name:
+        if self.machine.jobs.policy.name not in (Fickle.name, "varys"):
+            flows = self._planned_flows()
             self.crash()
             self.run()
-            assert {name: set(switch.held) for name, switch in self.switches.items()} == held
+            assert self._planned_flows() == flows
+
+    def _planned_flows(self) -> Mapping[str, Sequence[FlowPlan]]:
+        assert self.machine.in_force is not None
+        return self.machine.in_force.planned.plan.by_job
 
     def _has_room(self, name: str, planned: set[str]) -> bool:
         """Return whether every leaf has room for the flows, which pass the leaves of their job's workers."""

@@ -87,6 +87,9 @@ class Echelon:
         self._router = Router()
         self._links = Kept(_links)
         self._found: dict[Group, Found] = {}
+        """Of the groups of the last plan, and of some of the same jobs that were groups before."""
+        self._groups: Sequence[Group] = ()
+        """The groups of the last plan."""
         self._planners: dict[tuple[Candidate, Group | None], tuple[Policy, PathChooser | None]] = {}
         self._of_job: dict[str, Policy] = {}
         self._places: dict[str, int] = {}
@@ -105,7 +108,7 @@ class Echelon:
         except NoRouteError as error:
             raise PlanError(str(error), error.job, code=error.code) from None
         places = self._numbered(jobs)
-        found = self._groups(jobs, fabric)
+        found = self._planned_by(jobs, fabric)
         together: dict[tuple[Candidate, Group | None], list[Job]] = {}
         group_of = {name: group for group in found for name in group}
         for job in jobs:
@@ -123,7 +126,9 @@ class Echelon:
                 part = planner.plan(members, fabric, chooser or kept)
             made.add(part, members)
             of_job.update((job.name, planner) for job in members)
-        self._found, self._planners, self._of_job, self._places = found, planners, of_job, places
+        past = [(group, of) for group, of in self._found.items() if group <= places.keys() and group not in found]
+        self._found, self._groups = {**dict(past[-_PAST:]), **found}, tuple(found)
+        self._planners, self._of_job, self._places = planners, of_job, places
         return made.plan(self.name, [job.name for job in jobs])
 
     def best_plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
@@ -152,7 +157,7 @@ class Echelon:
             return []
         anew = set(again)
         out = []
-        for group, found in self._found.items():
+        for group, found in self.choices.items():
             if len(group) < 2 or (found.choice is not None and not group & anew):
                 continue
             members = [job for job in jobs if job.name in group]
@@ -180,9 +185,9 @@ class Echelon:
 
     def adopt(self, group: Group, choice: Choice) -> bool:
         """Take the result of a search. Return whether the next plan differs; a group that has gone changes nothing."""
-        before = self._found.get(group)
-        if before is None:
+        if group not in self._groups:
             return False
+        before = self._found[group]
         self._found[group] = Found(choice.best.candidate, choice, before.candidate)
         return before.candidate != choice.best.candidate
 
@@ -194,7 +199,7 @@ class Echelon:
     @property
     def choices(self) -> Mapping[Group, Found]:
         """The plan of each group of jobs, and why."""
-        return self._found
+        return {group: self._found[group] for group in self._groups}
 
     def to_document(self) -> dict[str, Any]:
         """Return the chosen plans and the numbers that tell copies apart."""
@@ -202,7 +207,7 @@ class Echelon:
             "places": dict(self._places),
             "chosen": [
                 {"jobs": sorted(group), **found.candidate.to_document()}
-                for group, found in self._found.items()
+                for group, found in self.choices.items()
                 if found.candidate != self._at_once
             ],
         }
@@ -213,7 +218,7 @@ class Echelon:
         found = {
             frozenset(map(str, chosen["jobs"])): Found(Candidate.of_document(chosen)) for chosen in document["chosen"]
         }
-        self._places, self._found = places, found
+        self._places, self._found, self._groups = places, found, tuple(found)
 
     def _numbered(self, jobs: Sequence[Job]) -> dict[str, int]:
         """Return a number for each job: its own, or the smallest that no other has."""
@@ -226,11 +231,11 @@ class Echelon:
                 places[job.name] = next(free)
         return places
 
-    def _groups(self, jobs: Sequence[Job], fabric: Fabric) -> dict[Group, Found]:
+    def _planned_by(self, jobs: Sequence[Job], fabric: Fabric) -> dict[Group, Found]:
         """Return the groups of jobs, each with its plan: a new group goes on with that of most of its jobs."""
         links = self._links.update({job.name: (job, fabric) for job in jobs})
         out: dict[Group, Found] = {}
-        of = {name: (found, group) for group, found in self._found.items() for name in group}
+        of = {name: (found, group) for group, found in self.choices.items() for name in group}
         for group in _connected(links):
             known = self._found.get(group)
             if known is None:
@@ -310,6 +315,8 @@ class _Merged:
 
 
 _STRICT = strict(MIN_SHARE)
+_PAST = 32
+"""Groups that other jobs have joined, or tried to, of which the plan is remembered."""
 
 
 def _links(job: Job, fabric: Fabric) -> frozenset[Link]:

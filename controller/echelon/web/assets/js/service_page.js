@@ -70,7 +70,7 @@ function head(store) {
   const facts = status === null ? [] : [
     ["fabric", status.fabric],
     ["policy", status.policy],
-    ["plan", `${status.plan || "none yet"}${status.settled || status.role === "standby" ? "" : ", being written"}`],
+    ["plan", `${status.plan || "none yet"}${status.settled || status.role === "standby" ? "" : ", being written"}${status.searching ? ", a better one is searched for" : ""}`],
     ["switches", states(status.switches)],
     ["jobs", states(status.jobs_by_state)],
     ["up", age(Date.now() / 1e3 - status.started_at)],
