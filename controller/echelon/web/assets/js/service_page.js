@@ -8,6 +8,7 @@ import { fabricView } from "./fabric.js";
 import { flowFeed } from "./flow_feed.js";
 import { age, counted } from "./format.js";
 import { jobsView } from "./jobs.js";
+import { planView } from "./plan.js";
 import { policiesView } from "./policies.js";
 import { Store } from "./store.js";
 import { follow } from "./stream.js";
@@ -51,6 +52,7 @@ export async function servicePage(onNews) {
       { name: "jobs", title: "Jobs", make: () => jobsView(context) },
       { name: "timeline", title: "Timeline", make: () => timelineView(context) },
       { name: "waits", title: "Waits", make: () => waitsView(context) },
+      { name: "plan", title: "Plan", make: () => planView(context) },
       { name: "policies", title: "Policies", make: () => policiesView(context) },
       { name: "events", title: "Events", make: () => eventsView(context) },
     ],
