@@ -214,7 +214,9 @@ class Machine:
             case events.SaveFailed(int(request), failure):
                 return self._requests.failed(request, failure, now)
             case events.PlanMade(planned):
-                return self._pipeline.made(planned)
+                work = self._pipeline.work
+                told = self.searches.improved(work.group) if isinstance(work, effects.Improve) else []
+                return [*told, *self._pipeline.made(planned)]
             case events.PlanFailed(problem):
                 return self._plan_failed(problem)
             case events.Rehearsed():

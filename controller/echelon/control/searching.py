@@ -161,8 +161,11 @@ class Searches:
             return self.rejected(group, str(error)), None
         patience = 1 if differs else min(2 * self._watches.get(group, _Watch()).patience, MOST_PATIENCE)
         self._watches[group] = _Watch(patience)
-        fact = _plan_chosen(jobs, self.chosen[group])
-        return [fact], effects.Improve(planner, group, last, fabric) if differs else None
+        return ([], effects.Improve(planner, group, last, fabric)) if differs else (self.improved(group), None)
+
+    def improved(self, group: Group) -> list[Effect]:
+        """Tell that what was chosen for a group is planned."""
+        return [_plan_chosen(tuple(sorted(group)), self.chosen[group])]
 
     def rejected(self, group: Group, problem: str) -> list[Effect]:
         """Note that switches cannot carry the plan that was chosen for a group."""

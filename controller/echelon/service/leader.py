@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from echelon.control import effects, events
+from echelon.control import effects, events, facts
 from echelon.control.effects import BuildJob, Compare, Effect, PlanningWork
 from echelon.control.errors import ServiceError
 from echelon.control.events import Event, Instant, Request
@@ -24,7 +24,7 @@ from echelon.control.planning import Planner
 from echelon.documents import DocumentError
 from echelon.service import logs
 from echelon.service.metrics import Metrics
-from echelon.service.reporting import report
+from echelon.service.reporting import named, report
 from echelon.service.search_process import SearchProcess
 from echelon.service.store import Leadership, NotLeaderError, Store, StoreError
 from echelon.service.switches import Switches
@@ -286,6 +286,9 @@ class Leader:
             case effects.TimeAlone():
                 self._start(self._time_alone(effect), self._tasks)
             case _:
+                if isinstance(effect, facts.PlanChosen) and effect.plan != effect.before:
+                    told = f"{effect.plan} instead of {effect.before} for {named(effect.jobs)}"
+                    self.trail.note("choose plan", told)
                 # Around the report alone: tasks that start inside a context would keep it.
                 with logs.context(**self._about):
                     report(effect, self._metrics)

@@ -50,10 +50,10 @@ def report(fact: Fact, metrics: Metrics) -> None:
             _plan_chosen(fact, metrics)
         case facts.SearchEnded(jobs):
             metrics.searched("outdated")
-            log.info("search ended: jobs or links have changed", jobs=_named(jobs))
+            log.info("search ended: jobs or links have changed", jobs=named(jobs))
         case facts.NoPlanChosen(jobs, problem):
             metrics.searched("failed")
-            log.warning("no better plan was chosen", jobs=_named(jobs), problem=problem)
+            log.warning("no better plan was chosen", jobs=named(jobs), problem=problem)
         case facts.PredictionJudged(job, predicted_s, measured_s, again):
             metrics.prediction(job, measured_s / predicted_s - 1)
             if again:
@@ -93,7 +93,7 @@ def _plan_chosen(fact: facts.PlanChosen, metrics: Metrics) -> None:
     metrics.searched("changed" if changes else "kept", fact.took_s, fact.gain)
     log.info(
         "plan chosen" if changes else "plan kept",
-        jobs=_named(fact.jobs),
+        jobs=named(fact.jobs),
         by=fact.plan,
         before=fact.before,
         tried=fact.tried,
@@ -104,7 +104,8 @@ def _plan_chosen(fact: facts.PlanChosen, metrics: Metrics) -> None:
     )
 
 
-def _named(jobs: Sequence[str]) -> str:
+def named(jobs: Sequence[str]) -> str:
+    """Return the names of jobs on one line."""
     more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
     return ", ".join(jobs[:_NAMED]) + more
 

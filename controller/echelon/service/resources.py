@@ -34,12 +34,12 @@ class Timings(Resource):
 
 
 class EventResource(Resource):
-    """A change that a client asked for."""
+    """A change that a client asked for, or another plan that was chosen by simulation."""
 
     at: float
     action: str
-    """What was done: `register job`, `replace job`, `remove job`, `report distances`, `choose policy`, `drain link` or
-    `restore link`."""
+    """What was done: `register job`, `replace job`, `remove job`, `report distances`, `choose policy`, `drain link`,
+    `restore link`, or by the service itself `choose plan`."""
     object: str
     """What it was done to."""
     request: str

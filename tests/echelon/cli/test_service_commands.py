@@ -328,7 +328,7 @@ def test_the_policy_is_changed_and_shown(service: Operated) -> None:
     assert service.good("policy", "set", "fair") == "the policy is fair\n"
     policy = PolicyResource.model_validate_json(service.good("policy", "show", "--json"))
     assert policy.name == "fair"
-    assert policy.choices["echelon"]["order"][0] == "memory"
+    assert policy.choices["echelon"]["order"][0] == "left"
     for parameters in (["order=worst"], ["odrer=setf"], ["order"], ["order=setf", "order=setf"], ["=setf"]):
         assert "or" in service.bad("policy", "set", "echelon", *parameters)
     assert service.good("policy", "show").splitlines()[0] == "policy  fair"
