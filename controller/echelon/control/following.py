@@ -15,7 +15,6 @@ from echelon.rankings.deadline import Deadline
 from echelon.telemetry.decoding import Decoder
 from echelon.telemetry.events import FlowEvent
 from echelon.telemetry.flow_log import FlowLog
-from echelon.telemetry.phases import Phases
 from echelon.telemetry.tracker import JobView, Tracker, paths_of
 
 
@@ -35,8 +34,8 @@ class Following:
     def __init__(self) -> None:
         self.log = FlowLog()
         """The flows that switches saw last."""
-        self.phases = Phases()
-        """When jobs began their last iterations."""
+        self.heads: dict[str, float] = {}
+        """When the head flow of each job that is timed started last, in seconds since the epoch."""
         self._tracker = Tracker()
         self._decoder = Decoder()
         self._plans: dict[str, Mapping[str, FlowPlan]] = {}
@@ -54,7 +53,7 @@ class Following:
         facts: list[Fact] = []
         for name in [name for name in self._jobs if name not in by_job]:
             self._tracker.remove(name)
-            self.phases.remove(name)
+            self.heads.pop(name, None)
             del self._jobs[name]
             self._plans.pop(name, None)
             facts.append(JobLeft(name))
@@ -81,7 +80,6 @@ class Following:
     def reconnected(self, switch: str) -> None:
         """Note a new session: events of the switch were missed, and its clock may be another one."""
         self._tracker.reconnected(switch)
-        self.phases.reconnected(switch)
         self.log.reconnected(switch)
 
     def report(self, switch: str, digests: Sequence[Mapping[str, int]], now: Instant) -> DecodedReport:
@@ -89,8 +87,6 @@ class Following:
         decoded = self._decoder.decode(switch, digests, now.s)
         facts: list[Fact] = [DigestsReceived(switch, len(decoded.events), decoded.unknown)]
         corrected = []
-        if decoded.events:
-            self.phases.report(switch, max(float(event.time_s) for event in decoded.events), now.s)
         for event in decoded.events:
             if event.job not in self._tracker:
                 # The last packets of a job are reported after it has left.
@@ -100,7 +96,7 @@ class Following:
             self._note(event, now.at)
             if seen.iteration_s is not None:
                 facts.append(IterationTimed(event.job, float(seen.iteration_s)))
-                self.phases.start(event.job, switch, float(event.time_s))
+                self.heads[event.job] = self.log.at(switch, float(event.time_s)) or now.at
             if seen.tardiness_s is not None:
                 facts.append(TardinessSeen(event.job, float(seen.tardiness_s)))
             if seen.corrected:

@@ -344,15 +344,15 @@ class Machine:
             return []
         return self.searches.timed(fact.job, fact.duration_s, self.alone_iteration_s(fact.job))
 
-    def _starts_s(self, now_s: float) -> Mapping[str, float]:
+    def _starts_s(self, at: float) -> Mapping[str, float]:
         """Return how long after the end of a search jobs will begin an iteration, where that is known."""
-        ends_s, out = now_s + self.searches.ahead_s(), {}
+        end_at, out = at + self.searches.ahead_s(), {}
         if self._settings.starts_known and self.in_force is not None:
             out = {job.name: float(job.start_s) for job in self.in_force.planned.jobs}
         for job, period_s in self.searches.periods_s().items():
-            head_s, alone = self._following.phases.start_s(job), self._alone.get(job)
-            if head_s is not None and alone is not None:
-                out[job] = (head_s - alone.head_s - ends_s) % period_s
+            head_at, alone = self._following.heads.get(job), self._alone.get(job)
+            if head_at is not None and alone is not None:
+                out[job] = (head_at - alone.head_s - end_at) % period_s
         return out
 
     def _correct(self, names: tuple[str, ...] | list[str]) -> list[Effect]:
@@ -440,7 +440,7 @@ class Machine:
         if improve is not None:
             self._planning = self._planned_generation, now.s
             return out + self._pipeline.begin(improve)
-        work = self.searches.work(*of, lambda: self._starts_s(now.s))
+        work = self.searches.work(*of, lambda: self._starts_s(now.at))
         return out if work is None else out + self._pipeline.begin(work)
 
     def _want_plan(self) -> list[Effect]:
