@@ -488,6 +488,7 @@ class Planner:
                 with suppress(ValueError, KeyError, TypeError, AttributeError):
                     policy.carried.take(carried)  # type: ignore[attr-defined]
             self._asked = policy
+            self._searched = {}
             self._paths = Router()
             self._paths.remember(self._routes)
             self._chosen = chosen

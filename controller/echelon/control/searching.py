@@ -16,7 +16,7 @@ from echelon.control.effects import Effect
 from echelon.control.events import Instant
 from echelon.control.planning import DueSearch, Planned, Planner, PlanningError
 from echelon.fabric.model import Fabric
-from echelon.policies.base import Choice, Group, Prediction, Searching
+from echelon.policies.base import Choice, Group, Policy, Prediction, Searching
 
 OFF = 0.03
 """The part by which iterations may take longer or shorter than predicted before a plan is searched for anew."""
@@ -66,6 +66,8 @@ class Searches:
         """By what each group of jobs is planned."""
         self.chosen: dict[Group, Chosen] = {}
         self._judges = again
+        self._policy: Policy | None = None
+        """The policy of the plan in force."""
         self._due = False
         """The policy has to be asked what its plan lacks."""
         self._resting = False
@@ -89,6 +91,8 @@ class Searches:
 
     def planned(self, planned: Planned) -> list[Effect]:
         """Look what a plan that is in force lacks."""
+        if planned.policy is not self._policy:
+            self._policy, self.chosen = planned.policy, {}
         self._due = isinstance(planned.policy, Searching)
         return [] if self._due else self.listed(events.SearchesListed((), {}))
 
