@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from echelon.client import Client
-    from echelon.service.resources import EntryResource, RankingResource, SwitchDifference
+    from echelon.service.resources import ChoiceResource, EntryResource, RankingResource, SwitchDifference
 
 app = typer.Typer(help="The plan: show, diff.", no_args_is_help=True)
 
@@ -40,13 +40,16 @@ def show(
     after: Annotated[
         str | None, typer.Option(help="Show only flows that come after this one.", metavar="JOB/FLOW")
     ] = None,
+    why: Annotated[
+        bool, typer.Option("--why", help="Show instead of flows what was simulated, and what was chosen.")
+    ] = False,
     as_json: tables.AsJson = False,
 ) -> None:
     """Show path and ranking of every flow.
 
     Example: echelon plan show
     """
-    plan = client.plan(job, switch, limit, after)
+    plan = client.plan(job, switch, limit, after, why=why)
     if as_json:
         tables.show_json(plan)
         return
@@ -58,6 +61,12 @@ def show(
             ("problem", plan.problem or ""),
         ]
     )
+    if why:
+        for choice in plan.why:
+            _show_choice(choice)
+        if not plan.why:
+            typer.echo(f"policy {plan.policy} simulates nothing, or there are no jobs")
+        return
     columns = [
         tables.Column("job"),
         tables.Column("flow"),
@@ -93,6 +102,40 @@ def diff(
         raise typer.Exit(TROUBLE)
     if any(difference.inserts or difference.modifies or difference.deletes for difference in found):
         raise typer.Exit(DIFFERENT)
+
+
+def _show_choice(choice: ChoiceResource) -> None:
+    typer.echo()
+    searched = "not searched for yet" if len(choice.jobs) > 1 else "shares no links"
+    if choice.searched_at is not None and choice.search_s is not None:
+        age, took = figures.age(time.time() - choice.searched_at), figures.duration(choice.search_s, 2)
+        searched = f"{age} ago, took {took}, instead of {choice.before}"
+    slowdowns = ", ".join(f"{job} {slowdown:.3f}" for job, slowdown in sorted(choice.slowdowns.items()))
+    tables.pairs(
+        [
+            ("jobs", ", ".join(choice.jobs)),
+            ("planned by", choice.plan),
+            ("searched", searched),
+            ("predicted", slowdowns),
+            ("problem", choice.problem or ""),
+        ]
+    )
+    columns = [
+        tables.Column("plan"),
+        *(tables.Column(title, right=True) for title in ("mean", "worst", "score", "draws")),
+        tables.Column(""),
+    ]
+    rows = [
+        (
+            one.plan,
+            *("-" if figure is None else f"{figure:.3f}" for figure in (one.mean, one.worst, one.score)),
+            str(one.draws),
+            one.problem or ("in force" if one.plan == choice.plan else ""),
+        )
+        for one in choice.tried
+    ]
+    if rows:
+        tables.show(columns, rows, "")
 
 
 def _ranking(ranking: RankingResource) -> str:

@@ -14,7 +14,7 @@ from echelon.cli.calls import on_service
 from echelon.cli.usage import FAILED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from echelon.client import Client
     from echelon.control.progress import JobState
@@ -70,11 +70,18 @@ def _service(found: StatusResource) -> list[tuple[str, str]]:
 def _work(found: StatusResource, drained: Sequence[LinkResource]) -> list[tuple[str, str]]:
     return [
         ("policy", found.policy),
-        ("plan", f"{found.plan or 'none yet'}{'' if found.settled else ', being written'}"),
+        ("plan", ", ".join([f"{found.plan or 'none yet'}", *_under_way(found)])),
         ("switches", _counted(found.switches)),
         ("jobs", _counted(found.jobs_by_state)),
         ("drained", ", ".join(f"{link.a} - {link.b}" for link in drained)),
     ]
+
+
+def _under_way(found: StatusResource) -> Iterator[str]:
+    if not found.settled:
+        yield "being written"
+    if found.searching:
+        yield "a better one is searched for"
 
 
 def _counted(states: Mapping[SwitchState, int] | Mapping[JobState, int]) -> str:

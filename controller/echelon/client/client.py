@@ -197,12 +197,19 @@ class Client:
     # --- plan, policy ----------------------------------------------------------------------------------------------
 
     def plan(
-        self, job: str | None = None, switch: str | None = None, limit: int | None = None, after: str | None = None
+        self,
+        job: str | None = None,
+        switch: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+        *,
+        why: bool = False,
     ) -> PlanResource:
         """Return the plan in force; of its flows only those of `job`, through `switch`, and after the one that `after`
-        names as ``job/flow``, and at most `limit`, if given."""
-        most = None if limit is None else str(limit)
-        return self._get(PlanResource, "/plan", {"job": job, "switch": switch, "limit": most, "after": after})
+        names as ``job/flow``, and at most `limit`, if given. With `why`, return instead of flows why it is so."""
+        most, asked = None if limit is None else str(limit), "true" if why else None
+        wanted = {"job": job, "switch": switch, "limit": most, "after": after, "why": asked}
+        return self._get(PlanResource, "/plan", wanted)
 
     def policy(self) -> PolicyResource:
         return self._get(PolicyResource, "/policy")

@@ -12,12 +12,23 @@ A crash may come between any two of them. What was saved, and what switches hold
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from echelon.control.errors import ServiceError
-from echelon.control.events import Alarm, ChangeCompared, JobBuilt, PlanFailed, PlanMade, Rehearsed, TimedAlone
+from echelon.control.events import (
+    Alarm,
+    ChangeCompared,
+    JobBuilt,
+    PlanFailed,
+    PlanMade,
+    Rehearsed,
+    SearchesListed,
+    SearchFailed,
+    SearchFound,
+    TimedAlone,
+)
 from echelon.control.facts import Fact
 from echelon.control.jobs import RegisteredJob
 from echelon.control.planning import MakePolicy, Planned, Planner, PlanningError, PlanRequest
@@ -26,10 +37,13 @@ from echelon.control.records import Changes
 from echelon.control.rehearsal import Situation, outcome
 from echelon.control.scheduler import CentralScheduler
 from echelon.documents import DocumentError
+from echelon.execution import duration_s
 from echelon.fabric.model import Fabric
-from echelon.fluid.alone_runs import remembered_iteration_s
+from echelon.fluid.alone_runs import remembered_run
 from echelon.lowering.intent import Intent, TableEntry
 from echelon.policies import PlanError
+from echelon.policies.base import Group, Search
+from echelon.telemetry.tracker import head_flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +175,45 @@ class Decide:
 
 
 @dataclass(frozen=True, slots=True)
+class ListSearches:
+    """Find out which searches for better plans the last plan lacks. The planner is lent out until the answer is
+    there."""
+
+    planner: Planner
+    last: Planned
+    fabric: Fabric
+    again: Collection[str] = ()
+    """Names of jobs whose plans are searched for anew."""
+    starts_s: Mapping[str, float] = field(default_factory=dict)
+    """Seconds until jobs will begin an iteration, where that is known."""
+
+    def run(self) -> SearchesListed:
+        """Ask the policy."""
+        try:
+            return SearchesListed(*self.planner.due_searches(self.last, self.fabric, self.again, self.starts_s))
+        except Exception as error:
+            # A policy is anybody's code.
+            return SearchesListed((), {}, f"policy {self.last.plan.policy} failed: {type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class Improve:
+    """Plan the same jobs with what was adopted for a group. The planner is lent out until the answer is there."""
+
+    planner: Planner
+    group: Group
+    last: Planned
+    fabric: Fabric
+
+    def run(self) -> PlanMade | PlanFailed:
+        """Make the plan."""
+        try:
+            return PlanMade(self.planner.improve(self.group, self.last, self.fabric))
+        except PlanningError as error:
+            return PlanFailed(str(error))
+
+
+@dataclass(frozen=True, slots=True)
 class Rehearse:
     """Make a plan on a copy of the planner, which is lent out until the answer is there."""
 
@@ -200,6 +253,34 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """Search for a better plan, which takes seconds or minutes. It can be pickled, and so can the answer.
+
+    It may be left out if the answer is a `SearchFailed`, and its answer after `EndSearch`.
+    """
+
+    number: int
+    search: Search
+
+    def run(self, clock: Callable[[], float] = lambda: 0.0) -> SearchFound | SearchFailed:
+        """Search. `clock` gives the seconds by which this is timed."""
+        began_s = clock()
+        try:
+            choice = self.search.run()
+        except PlanError as error:
+            return SearchFailed(self.number, str(error))
+        except Exception as error:
+            # A policy is anybody's code.
+            return SearchFailed(self.number, f"{type(error).__name__}: {error}")
+        return SearchFound(self.number, choice, clock() - began_s)
+
+
+@dataclass(frozen=True, slots=True)
+class EndSearch:
+    """Stop the search under way: nobody wants its result."""
+
+
+@dataclass(frozen=True, slots=True)
 class TimeAlone:
     """Find out how long an iteration of a job takes on an otherwise empty fabric, to compare with observations.
 
@@ -212,15 +293,18 @@ class TimeAlone:
 
     def run(self) -> TimedAlone | None:
         """Simulate the job alone; None: the fabric cannot carry it."""
+        job = self.job.job
         try:
-            duration_s = float(remembered_iteration_s(self.job.job, self.fabric))
+            alone = remembered_run(job, self.fabric)
         except PlanError:
             # The links that it needs were drained meanwhile.
             return None
-        return TimedAlone(self.job.name, self.number, duration_s)
+        head = head_flow(job)
+        head_s = 0.0 if head is None else float(alone.flows[head].start - alone.start)
+        return TimedAlone(self.job.name, self.number, float(duration_s(alone)), head_s)
 
 
-PlanningWork: TypeAlias = MakePlan | Decide | Rehearse
+PlanningWork: TypeAlias = MakePlan | Decide | Rehearse | ListSearches | Improve
 Effect: TypeAlias = (
     Answer
     | Refuse
@@ -234,6 +318,8 @@ Effect: TypeAlias = (
     | BuildJob
     | PlanningWork
     | Compare
+    | SearchPlan
+    | EndSearch
     | TimeAlone
     | Fact
 )

@@ -10,12 +10,13 @@ from typing import Any, Literal, TypeAlias
 from echelon.control.errors import ServiceError
 from echelon.control.jobs import NO_QUOTA, BuiltJob, Quota
 from echelon.control.jobstore import ChosenPolicy
-from echelon.control.planning import Planned
+from echelon.control.planning import DueSearch, Planned
 from echelon.control.rehearsal import ChangeOutcome, Situation
 from echelon.documents import DocumentError
 from echelon.jobs.spec import JobSpec
 from echelon.lowering.identity import FiveTuple
 from echelon.lowering.intent import TableEntry
+from echelon.policies.base import Choice, Group
 from echelon.telemetry.sizes import HostIteration
 
 
@@ -203,6 +204,36 @@ class ChangeCompared:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchesListed:
+    """It is known which searches the plan lacks, in answer to `ListSearches`."""
+
+    due: Sequence[DueSearch]
+    plans: Mapping[Group, str]
+    """By what each group of jobs is planned."""
+    problem: str | None = None
+    """The reason why it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFound:
+    """A search has a result, in answer to `SearchPlan`."""
+
+    number: int
+    choice: Choice
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFailed:
+    """A search has no result, in answer to `SearchPlan`."""
+
+    number: int
+    problem: str
+    retry: bool = False
+    """Whether trying again can help."""
+
+
+@dataclass(frozen=True, slots=True)
 class CountersRead:
     """A switch's byte counters, in answer to `ReadCounters`."""
 
@@ -228,6 +259,8 @@ class TimedAlone:
     number: int
     """The generation of the job that was timed."""
     duration_s: float
+    head_s: float = 0.0
+    """Seconds after which its head flow starts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +285,7 @@ class TermFailed:
 class Alarm:
     """A timer, as the machine sets it and the shell gives it back when its time has come."""
 
-    what: Literal["coalesce", "save", "hold", "term"]
+    what: Literal["coalesce", "save", "hold", "term", "search"]
     number: int = 0
     """The sequence number within its kind; an alarm that is no longer awaited is ignored."""
     switch: str = ""
@@ -327,6 +360,9 @@ Event: TypeAlias = (
     | PlanFailed
     | Rehearsed
     | ChangeCompared
+    | SearchesListed
+    | SearchFound
+    | SearchFailed
     | CountersRead
     | CountersFailed
     | TimedAlone

@@ -104,6 +104,49 @@ class PlanRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanChosen:
+    """A search has chosen how a group of jobs is planned."""
+
+    jobs: tuple[str, ...]
+    plan: str
+    before: str
+    """The plan that it replaces; the same: no other was better."""
+    tried: int
+    mean: float
+    """The mean slowdown of the jobs, as predicted."""
+    worst: float
+    gain: float
+    """The part by which the score is better than that of the plan before."""
+    took_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class SearchEnded:
+    """A search was ended before it had a result, because jobs or links have changed."""
+
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlanChosen:
+    """There is no better plan, for this reason; the one in force holds."""
+
+    jobs: tuple[str, ...]
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionJudged:
+    """Iterations of a job took so long, and that long was predicted."""
+
+    job: str
+    predicted_s: float
+    measured_s: float
+    again: bool
+    """Whether its plan is searched for anew, because the prediction is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
 class DecisionRefused:
     """A reactive policy's decision could not be made; the last good plan holds."""
 
@@ -199,6 +242,10 @@ Fact: TypeAlias = (
     | LinkChanged
     | PlanAdopted
     | PlanRefused
+    | PlanChosen
+    | SearchEnded
+    | NoPlanChosen
+    | PredictionJudged
     | DecisionRefused
     | NumbersUnsaved
     | JobInstalled

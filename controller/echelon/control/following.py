@@ -34,6 +34,8 @@ class Following:
     def __init__(self) -> None:
         self.log = FlowLog()
         """The flows that switches saw last."""
+        self.heads: dict[str, float] = {}
+        """When the head flow of each job that is timed started last, in seconds since the epoch."""
         self._tracker = Tracker()
         self._decoder = Decoder()
         self._plans: dict[str, Mapping[str, FlowPlan]] = {}
@@ -51,6 +53,7 @@ class Following:
         facts: list[Fact] = []
         for name in [name for name in self._jobs if name not in by_job]:
             self._tracker.remove(name)
+            self.heads.pop(name, None)
             del self._jobs[name]
             self._plans.pop(name, None)
             facts.append(JobLeft(name))
@@ -93,6 +96,7 @@ class Following:
             self._note(event, now.at)
             if seen.iteration_s is not None:
                 facts.append(IterationTimed(event.job, float(seen.iteration_s)))
+                self.heads[event.job] = self.log.at(switch, float(event.time_s)) or now.at
             if seen.tardiness_s is not None:
                 facts.append(TardinessSeen(event.job, float(seen.tardiness_s)))
             if seen.corrected:

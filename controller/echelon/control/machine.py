@@ -6,8 +6,8 @@ was saved and from what the switches hold.
 
 `Machine.handle` takes one event and returns what is to be done; it does nothing by itself. The modules beside this one
 are its parts: `requests` (what clients ask), `dryruns` (what they only ask about), `pipeline` (one plan at a time),
-`reactions` (decisions of reactive policies), `following` (telemetry), `progress` (how far jobs are) and `jobstore`
-(what was accepted).
+`reactions` (decisions of reactive policies), `searching` (better plans), `following` (telemetry), `progress` (how far
+jobs are) and `jobstore` (what was accepted).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from echelon.control.progress import Progress
 from echelon.control.reactions import Reactions
 from echelon.control.records import Snapshot
 from echelon.control.requests import Requests
+from echelon.control.searching import Searches
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
 from echelon.southbound.lifecycle import State
@@ -58,6 +59,10 @@ class Settings:
     """Whether observed distances replace profiled ones."""
     correct_sizes: bool = False
     """Whether sizes that hosts measured replace those of job files."""
+    search_again: bool = True
+    """Whether a plan is searched for anew where iterations take another time than predicted."""
+    starts_known: bool = False
+    """Whether jobs begin when their graphs say, as those of a run do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,7 @@ class Machine:
         self._measurements = Measurements()
         self._pipeline = PlanPipeline(planner)
         self._reactions = Reactions()
+        self.searches = Searches(again=settings.search_again)
         self._requests = Requests(self.jobs, self.progress, settings.fabric, settings.flows_per_job)
         self._dry_runs = DryRuns(self.jobs, self._requests.check)
         self._switches = {name: _Switch() for name in settings.fabric.switches}
@@ -111,8 +117,8 @@ class Machine:
         self._planned_generation = -1
         self._decision_next = False
         """Plans and decisions take turns where both wait."""
-        self._alone: dict[str, tuple[int, float]] = {}
-        """The generation that was timed alone and its iteration time in seconds, by job."""
+        self._alone: dict[str, events.TimedAlone] = {}
+        """The times alone, by job."""
         self.jobs.load(snapshot)
         planner.restore(snapshot["numbers"], snapshot["settings"].get(CARRIED))
         for name in self.jobs.jobs:
@@ -134,6 +140,11 @@ class Machine:
             and self._hold(self.in_force.planned.version)
         )
 
+    @property
+    def searching(self) -> bool:
+        """Whether a better plan may come soon."""
+        return self.searches.is_busy or isinstance(self._pipeline.work, effects.ListSearches | effects.Improve)
+
     def view(self, job: str) -> JobView | None:
         """Return what was seen of a job; None: the job is in no plan."""
         return self._following.view(job)
@@ -149,8 +160,8 @@ class Machine:
 
     def alone_iteration_s(self, job: str) -> float | None:
         """Return how long an iteration takes on an otherwise empty fabric (seconds); None: not computed yet."""
-        generation, duration_s = self._alone.get(job, (None, 0.0))
-        return duration_s if generation is not None and generation == self.jobs.generations.get(job) else None
+        timed = self._alone.get(job)
+        return timed.duration_s if timed is not None and timed.number == self.jobs.generations.get(job) else None
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -203,7 +214,9 @@ class Machine:
             case events.SaveFailed(int(request), failure):
                 return self._requests.failed(request, failure, now)
             case events.PlanMade(planned):
-                return self._pipeline.made(planned)
+                work = self._pipeline.work
+                told = self.searches.improved(work.group) if isinstance(work, effects.Improve) else []
+                return [*told, *self._pipeline.made(planned)]
             case events.PlanFailed(problem):
                 return self._plan_failed(problem)
             case events.Rehearsed():
@@ -215,8 +228,13 @@ class Machine:
                 return self._reactions.counted(reading, switch, bytes_seen)
             case events.CountersFailed(reading, switch, problem):
                 return self._reactions.counted(reading, switch, None, problem)
-            case events.TimedAlone(job, generation, duration_s):
-                self._alone[job] = generation, duration_s
+            case events.SearchesListed():
+                self._pipeline.end()
+                return self.searches.listed(event)
+            case events.SearchFound() | events.SearchFailed():
+                self.searches.ended(event)
+            case events.TimedAlone(job):
+                self._alone[job] = event
                 if len(self._alone) > 2 * len(self.jobs.jobs):
                     self._alone = {name: timed for name, timed in self._alone.items() if name in self.jobs.jobs}
             case events.Alarm():
@@ -240,7 +258,10 @@ class Machine:
                 self.progress.refused(switch, problem)
             case events.Digests(report, switch, digests):
                 seen = self._following.report(switch, digests, now)
-                return [*seen.facts, *self._correct(seen.corrected), *self._reactions.report(report, seen.events)]
+                judged = [one for fact in seen.facts for one in self._judge(fact)]
+                return [
+                    *seen.facts, *judged, *self._correct(seen.corrected), *self._reactions.report(report, seen.events)
+                ]  # fmt: skip
             case events.HigherPrimary(switch, election_id):
                 contest = self._contests.setdefault(switch, Contest())
                 pause_s = contest.lost(now.s)
@@ -266,6 +287,8 @@ class Machine:
                 return self._pipeline.save_again()
             case "hold" if alarm.number == self._reactions.holding:
                 return self._reactions.finish()
+            case "search":
+                self.searches.rested()
             case "term":
                 return [effects.RaiseTerm(alarm.switch, alarm.number)]
         return []
@@ -314,6 +337,23 @@ class Machine:
             for switch in self._switches.values()
             if switch.state in ("writing", "ready")
         )  # fmt: skip
+
+    def _judge(self, fact: facts.Fact) -> list[Effect]:
+        """Hold an iteration that was timed against what was predicted."""
+        if not isinstance(fact, facts.IterationTimed):
+            return []
+        return self.searches.timed(fact.job, fact.duration_s, self.alone_iteration_s(fact.job))
+
+    def _starts_s(self, at: float) -> Mapping[str, float]:
+        """Return how long after the end of a search jobs will begin an iteration, where that is known."""
+        end_at, out = at + self.searches.ahead_s(), {}
+        if self._settings.starts_known and self.in_force is not None:
+            out = {job.name: float(job.start_s) for job in self.in_force.planned.jobs}
+        for job, period_s in self.searches.periods_s().items():
+            head_at, alone = self._following.heads.get(job), self._alone.get(job)
+            if head_at is not None and alone is not None:
+                out[job] = (head_at - alone.head_s - end_at) % period_s
+        return out
 
     def _correct(self, names: tuple[str, ...] | list[str]) -> list[Effect]:
         """Replace the arrangement functions of jobs by what switches observed."""
@@ -377,7 +417,7 @@ class Machine:
                 self._reactions.decide(self._pipeline.planner, self.in_force.planned, self.jobs.fabric)
             )
         if not plan:
-            return self._rehearse()
+            return self._rehearse() or self._improve(now)
         self._wanted, self._decision_next = "no", True
         self._planning = self.jobs.generation, now.s
         wanted = PlanRequest(tuple(self.jobs.jobs.values()), self.jobs.fabric, self.jobs.policy)
@@ -390,6 +430,18 @@ class Machine:
         if self.in_force is None:
             return self._dry_runs.close(UnavailableError(self.plan_problem or "there is no plan yet", code="no-plan"))
         return self._pipeline.begin(self._dry_runs.begin(self._pipeline.planner, self.in_force.planned))
+
+    def _improve(self, now: Instant) -> list[Effect]:
+        """Go on with the search for better plans, if the plan in force has all that was accepted."""
+        if self._wanted != "no" or self.jobs.generation != self._planned_generation or self.in_force is None:
+            return []
+        of = self._pipeline.planner, self.in_force.planned, self.jobs.fabric
+        out, improve = self.searches.take(*of, now)
+        if improve is not None:
+            self._planning = self._planned_generation, now.s
+            return out + self._pipeline.begin(improve)
+        work = self.searches.work(*of, lambda: self._starts_s(now.at))
+        return out if work is None else out + self._pipeline.begin(work)
 
     def _want_plan(self) -> list[Effect]:
         if self._wanted != "no":
@@ -415,7 +467,7 @@ class Machine:
             lowering_s=planned.lowering_s,
         )
         facts, corrected = self._following.planned(planned, now.s)
-        out = [*facts, *self._correct(corrected), *self._reactions.planned(planned)]
+        out = [*facts, *self._correct(corrected), *self._reactions.planned(planned), *self.searches.planned(planned)]
         return out + self._install(planned, planned.problems, now)
 
     def _adopt_decision(self, planned: Planned, now: Instant) -> list[Effect]:
@@ -438,8 +490,11 @@ class Machine:
 
     def _plan_failed(self, problem: str) -> list[Effect]:
         """Keep the last plan."""
-        if isinstance(self._pipeline.end(), effects.Decide):
-            return [facts.DecisionRefused(problem), *self._reactions.finish()]
+        match self._pipeline.end():
+            case effects.Decide():
+                return [facts.DecisionRefused(problem), *self._reactions.finish()]
+            case effects.Improve(group=group):
+                return self.searches.rejected(group, problem)
         generation, _ = self._planning
         self._planned_generation, self._problem = generation, problem
         self.progress.failed(problem, self.jobs.unchanged_since(generation))

@@ -8,11 +8,11 @@ What the last plan had is known after a restart, so that a restart changes nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, Self, runtime_checkable
 
 from echelon.control.jobs import RegisteredJob, check_hosts
 from echelon.control.jobstore import ChosenPolicy
@@ -32,7 +32,7 @@ from echelon.lowering.lower import Lowering, LoweringError, limits
 from echelon.lowering.numbering import Numbering
 from echelon.plan import FlowPlan, Plan
 from echelon.policies import PlanError, make_policy
-from echelon.policies.base import Carried, Policy
+from echelon.policies.base import Carried, Choice, Group, Policy, Search, Searching
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,35 @@ class Planned:
     def jobs(self) -> tuple[Job, ...]:
         """The graphs of the jobs in the plan."""
         return tuple(registered.job for registered in self.registered)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Basis:
+    """What a search for the plan of a group depends on."""
+
+    jobs: tuple[Job, ...]
+    fabric: Fabric
+
+    @classmethod
+    def of(cls, group: Group, jobs: Mapping[str, Job], fabric: Fabric) -> Self:
+        """Return that of a group of the `jobs`, which are by name."""
+        return cls(tuple(jobs[name] for name in sorted(group) if name in jobs), fabric)
+
+    def same(self, other: Basis) -> bool:
+        """Return whether nothing has changed."""
+        return (
+            self.fabric is other.fabric
+            and len(self.jobs) == len(other.jobs)
+            and all(mine is its for mine, its in zip(self.jobs, other.jobs, strict=True))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DueSearch:
+    """A search that a plan lacks."""
+
+    search: Search
+    basis: Basis
 
 
 class PlanningError(CodedError):
@@ -131,6 +160,8 @@ class Planner:
     _sound: dict[str, tuple[RegisteredJob, Fabric]] = field(default_factory=dict)
     """The jobs of the last plan and the fabric that they were checked against."""
     _identities: dict[str, tuple[RegisteredJob, Mapping[str, Identity]]] = field(default_factory=dict)
+    _searched: dict[Group, Basis] = field(default_factory=dict)
+    """What the last search of each group was about."""
 
     def __post_init__(self) -> None:
         self._numbering = Numbering({name: limits(of) for name, of in self.capabilities.items()})
@@ -191,6 +222,67 @@ class Planner:
         intents = self._lower(decided, last.registered, fabric, spent)
         return self._planned(_Made(last.policy, decided, intents), last.registered, last.problems, spent)
 
+    # -- better plans --------------------------------------------------------------------------------------------------
+
+    def due_searches(
+        self, last: Planned, fabric: Fabric, again: Collection[str], starts_s: Mapping[str, float]
+    ) -> tuple[Sequence[DueSearch], Mapping[Group, str]]:
+        """Return the searches that the last plan lacks, and by what each of its groups of jobs is planned.
+
+        `again` names jobs whose groups are searched anew; `starts_s` says in how many seconds jobs begin an iteration.
+        Raises whatever a policy raises.
+        """
+        policy = self._asked
+        if not isinstance(policy, Searching):
+            self._searched = {}
+            return (), {}
+        jobs = {job.name: job for job in last.jobs}
+        bases = {group: Basis.of(group, jobs, fabric) for group in policy.choices}
+        # A policy may remember what was chosen for a group before other jobs joined it.
+        self._searched = {group: basis for group, basis in self._searched.items() if group <= jobs.keys()}
+        changed = [group for group, basis in self._searched.items() if group in bases and not basis.same(bases[group])]
+        anew = {*again, *(name for group in changed for name in group)}
+        due = [
+            DueSearch(search, bases[search.group])
+            for search in policy.searches(last.jobs, fabric, anew, starts_s)
+            if search.group & anew or search.group not in self._searched
+        ]
+        return due, {group: found.candidate.label for group, found in policy.choices.items()}
+
+    def is_current(self, due: DueSearch, last: Planned, fabric: Fabric) -> bool:
+        """Return whether nothing that a search depends on has changed since."""
+        return Basis.of(due.search.group, {job.name: job for job in last.jobs}, fabric).same(due.basis)
+
+    def adopt(self, due: DueSearch, choice: Choice | None) -> bool:
+        """Take the result of a search; None: there is none, nor will there be. Return whether the next plan differs.
+
+        Raises `PlanningError` if the policy does not take it.
+        """
+        self._searched[due.search.group] = due.basis
+        if choice is None or not isinstance(self._asked, Searching):
+            return False
+        try:
+            return self._asked.adopt(due.search.group, choice)
+        except Exception as error:
+            raise PlanningError(f"policy {self._asked.name} failed: {type(error).__name__}: {error}") from error
+
+    def improve(self, group: Group, last: Planned, fabric: Fabric) -> Planned:
+        """Return the plan of the same jobs with what was adopted for a group.
+
+        Raises `PlanningError` if switches cannot carry it; then it is as if it had not been adopted.
+        """
+        assert self._chosen is not None
+        spent, policy = _Spent(), self._asked
+        try:
+            made = self._attempt(last.registered, PlanRequest(last.registered, fabric, self._chosen), spent)
+        except PlanningError:
+            if isinstance(policy, Searching):
+                policy.reject(group)
+            raise
+        return self._planned(made, last.registered, last.problems, spent)
+
+    # -- what survives a restart ---------------------------------------------------------------------------------------
+
     def restore(self, documents: Mapping[str, Document], carried: Document | None = None) -> None:
         """Take over the numbers and paths of former plans, as `Planned.kept` had them, before the first plan.
 
@@ -242,14 +334,16 @@ class Planner:
         kept, made = self._those_of_the_last_plan(jobs, wanted, spent, error)
         names = {job.name for job in kept}
         groups = [[job for job in jobs if job.name not in names]]
+        refused = False
         while groups:
             group = groups.pop()
             together = names | {job.name for job in group}
             in_order = [job for job in jobs if job.name in together]
             try:
                 made = self._attempt(in_order, wanted, spent)
-                kept, names = in_order, together
+                kept, names, refused = in_order, together, False
             except PlanningError as failed:
+                refused = True
                 named = group if len(group) == 1 else [job for job in group if job.name == failed.job]
                 problems.update({job.name: str(failed) for job in named})
                 if named:
@@ -258,7 +352,8 @@ class Planner:
                 else:
                     half = len(group) // 2
                     groups += [group[half:], group[:half]]
-        return kept, made
+        # The policy's last plan is the one that it goes on from.
+        return kept, self._attempt(kept, wanted, spent) if refused else made
 
     def _those_of_the_last_plan(
         self, jobs: Sequence[RegisteredJob], wanted: PlanRequest, spent: _Spent, error: PlanningError
@@ -393,6 +488,7 @@ class Planner:
                 with suppress(ValueError, KeyError, TypeError, AttributeError):
                     policy.carried.take(carried)  # type: ignore[attr-defined]
             self._asked = policy
+            self._searched = {}
             self._paths = Router()
             self._paths.remember(self._routes)
             self._chosen = chosen

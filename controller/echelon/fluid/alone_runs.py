@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self
 
-from echelon.execution import IterationRecord, duration_s
+from echelon.execution import IterationRecord
 from echelon.fabric.model import Fabric
 from echelon.fluid.alone import run_on
 from echelon.jobs.graph import Job
@@ -58,11 +58,11 @@ class AloneRuns:
         return altered(self, _records=dict(self._records), _known=dict(self._known))
 
 
-def remembered_iteration_s(job: Job, fabric: Fabric) -> Fraction:
-    """Return `alone_iteration_s`, without a simulation if a job that looks the same was simulated of late."""
+def remembered_run(job: Job, fabric: Fabric) -> IterationRecord[Fraction]:
+    """Return `run_alone`, without a simulation if a job that looks the same was simulated of late."""
     paths = FlowPaths().update([job], fabric)[job.name]
     shape = _shape(job, fabric, paths)
-    return duration_s(_recalled(shape) or _note(shape, run_on(job, fabric, paths)))
+    return _recalled(shape) or _note(shape, run_on(job, fabric, paths))
 
 
 _RECENT = 64

@@ -130,7 +130,7 @@ class ServiceProcess:
         raise RunError(f"the controller is not ready after {READY_S:g} s: {problem}; it says: {said(self._log)}")
 
     def register(self, specs: Sequence[JobSpec]) -> list[JobResource]:
-        """Register jobs and wait until switches hold what they need. Raises `RunError`."""
+        """Register jobs and wait until switches hold the best plan that the service finds. Raises `RunError`."""
         registered = []
         with self.client() as client:
             for spec in specs:
@@ -150,7 +150,16 @@ class ServiceProcess:
                 if job.state != "installed":
                     raise RunError(f"job {spec.job} is not on the switches after {INSTALL_S:g} s: {said(self._log)}")
                 registered.append(job)
+        self._wait_searched()
         return registered
+
+    def _wait_searched(self) -> None:
+        """Wait until the service does not search for a better plan any more, however long that takes."""
+        while True:
+            status = self.wait_settled()
+            if not status.searching:
+                return
+            time.sleep(_POLL_S)
 
     def paths(self) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
         """Return the nodes of each flow's path in the plan, by job and flow. Raises `RunError`."""

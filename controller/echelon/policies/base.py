@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from echelon.documents import Section
@@ -48,3 +48,93 @@ class Policy(Protocol):
         `paths` chooses the paths of connections, unless the policy chooses them itself; by default a connection stays
         on its path for as long as that is a shortest one.
         """
+
+
+Group = frozenset[str]
+"""The names of jobs that share links, directly or through others."""
+
+
+class Labelled(Protocol):
+    """A way to plan a group of jobs."""
+
+    @property
+    def label(self) -> str:
+        """Return a name for people."""
+
+
+class Prediction(Protocol):
+    """What a way to plan does, as simulated."""
+
+    @property
+    def candidate(self) -> Labelled: ...
+    @property
+    def slowdowns(self) -> Mapping[str, float]:
+        """Return the mean time of an iteration over that alone, by job; empty if there was no simulation."""
+
+    @property
+    def score(self) -> float:
+        """Return what is compared: lower is better."""
+
+    @property
+    def draws(self) -> int:
+        """Return in how many draws of what is not known it was simulated."""
+
+    @property
+    def problem(self) -> str | None:
+        """Return the reason why it cannot be planned or simulated."""
+
+
+class Choice(Protocol):
+    """The result of a search."""
+
+    @property
+    def best(self) -> Prediction: ...
+    @property
+    def tried(self) -> Sequence[Prediction]:
+        """Return all predictions, the best first."""
+
+
+class Search(Protocol):
+    """A search for the best plan of a group of jobs. It can be pickled, and changes nothing."""
+
+    @property
+    def group(self) -> Group: ...
+    def run(self) -> Choice:
+        """Return the best plan, after seconds or minutes. Raises `PlanError` if there is none."""
+
+
+class Found(Protocol):
+    """The plan of a group."""
+
+    @property
+    def candidate(self) -> Labelled: ...
+    @property
+    def choice(self) -> Choice | None:
+        """Return the search that chose it; None: it was not searched for since the start."""
+
+
+@runtime_checkable
+class Searching(Protocol):
+    """A policy that has a plan at once, and a better one for each group of jobs once somebody has run a search."""
+
+    def searches(
+        self,
+        jobs: Sequence[Job],
+        fabric: Fabric,
+        again: Iterable[str] = (),
+        starts_s: Mapping[str, float] | None = None,
+    ) -> Sequence[Search]:
+        """Return the searches that the last plan lacks, also for groups with a job of `again`.
+
+        `starts_s` says in how many seconds jobs will begin an iteration, where that is known.
+        """
+
+    def adopt(self, group: Group, choice: Any) -> bool:
+        """Follow the result of a search. Return whether the next plan differs."""
+
+    def reject(self, group: Group) -> None:
+        """Take back what `adopt` did last for the group, because the switches cannot carry it."""
+
+    @property
+    def choices(self) -> Mapping[Group, Found]:
+        """The plan of each group of the last plan."""

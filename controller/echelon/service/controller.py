@@ -23,6 +23,7 @@ from echelon.policies import PolicyChoiceError, choices, parse_parameters
 from echelon.service import views
 from echelon.service.interface import Change, FlowQuery, JobQuery, LinkChange, Registered, Registration, Removal
 from echelon.service.resources import (
+    ChoiceResource,
     ConnectionReport,
     ConnectionsResource,
     DistanceReport,
@@ -136,6 +137,7 @@ class ControllerService:
             plan=0 if machine.in_force is None else machine.in_force.planned.version,
             plan_problem=machine.plan_problem,
             settled=machine.settled,
+            searching=machine.searching,
             switches=leader.switches.states(),
         )
 
@@ -259,6 +261,12 @@ class ControllerService:
         if wanted.switch is not None:
             self._leader.switches[wanted.switch]
         return views.plan(in_force, problem), views.flows(in_force.planned.plan, wanted)
+
+    def choices(self, job: str | None) -> Iterator[ChoiceResource]:
+        machine = self._machine
+        if job is not None:
+            machine.jobs.known(job)
+        return views.choices(machine.searches, job)
 
     def intent(self, switch: str) -> IntentResource:
         planned = self._in_force.planned

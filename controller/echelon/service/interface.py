@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from echelon.control.progress import JobState
 from echelon.service.resources import (
+    ChoiceResource,
     ConnectionReport,
     ConnectionsResource,
     DistanceReport,
@@ -144,6 +145,9 @@ class Service(Protocol):
         Raises `UnknownError` for a job, switch or flow that there is not, and `UnavailableError` before there is a
         plan.
         """
+
+    def choices(self, job: str | None) -> Iterator[ChoiceResource]:
+        """Return why groups of jobs are planned as they are: all, or that of one job. Raises as `plan`."""
 
     def intent(self, switch: str) -> IntentResource: ...
 

@@ -1,6 +1,7 @@
 """The machine of `echelon.control`, run durably: its effects carried out on the store, the switches and the clock.
 
-Everything runs on one event loop, but for planning and other long computations, which run in threads beside it.
+Everything runs on one event loop, but for planning and other long computations, which run in threads beside it, and for
+searches for better plans, which run in another process.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from echelon.control import effects, events
+from echelon.control import effects, events, facts
 from echelon.control.effects import BuildJob, Compare, Effect, PlanningWork
 from echelon.control.errors import ServiceError
 from echelon.control.events import Event, Instant, Request
@@ -23,7 +24,8 @@ from echelon.control.planning import Planner
 from echelon.documents import DocumentError
 from echelon.service import logs
 from echelon.service.metrics import Metrics
-from echelon.service.reporting import report
+from echelon.service.reporting import named, report
+from echelon.service.search_process import SearchProcess
 from echelon.service.store import Leadership, NotLeaderError, Store, StoreError
 from echelon.service.switches import Switches
 from echelon.service.trail import Trail
@@ -94,6 +96,10 @@ class Leader:
         self._planning = ThreadPoolExecutor(1, thread_name_prefix="planning")
         # A thread of its own: a controller that starts with many jobs times all of them.
         self._timing = ThreadPoolExecutor(1, thread_name_prefix="alone")
+        self._search_process = SearchProcess()
+        self._searching = ThreadPoolExecutor(1, thread_name_prefix="searching")
+        self._searches: set[asyncio.Task[None]] = set()
+        """They end with `run`, too. They take long, and hold up nothing."""
         self._over = False
 
     @property
@@ -160,9 +166,13 @@ class Leader:
                 alarm.cancel()
             if self._counting is not None:
                 self._counting.cancel()
-            for task in list(self._tasks):
+            unfinished = [*self._tasks, *self._searches]
+            for task in unfinished:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*unfinished, return_exceptions=True)
+            self._search_process.end()
+            self._searching.submit(self._search_process.close)
+            self._searching.shutdown(wait=False)
             self._planning.shutdown(wait=False, cancel_futures=True)
             self._timing.shutdown(wait=False, cancel_futures=True)
             self._metrics.leadership(None)
@@ -267,11 +277,18 @@ class Leader:
                 self.switches.set_term(term)
             case effects.BuildJob() | effects.Compare():
                 self._start(self._compute(effect, None), self._tasks)
-            case effects.MakePlan() | effects.Decide() | effects.Rehearse():
+            case effects.SearchPlan():
+                self._start(self._search(effect), self._searches)
+            case effects.EndSearch():
+                self._search_process.end()
+            case _ if isinstance(effect, PlanningWork):
                 self._start(self._compute(effect, self._planning), self._tasks)
             case effects.TimeAlone():
                 self._start(self._time_alone(effect), self._tasks)
             case _:
+                if isinstance(effect, facts.PlanChosen) and effect.plan != effect.before:
+                    told = f"{effect.plan} instead of {effect.before} for {named(effect.jobs)}"
+                    self.trail.note("choose plan", told)
                 # Around the report alone: tasks that start inside a context would keep it.
                 with logs.context(**self._about):
                     report(effect, self._metrics)
@@ -327,6 +344,10 @@ class Leader:
 
     async def _compute(self, effect: BuildJob | Compare | PlanningWork, executor: Executor | None) -> None:
         self.submit(await asyncio.get_running_loop().run_in_executor(executor, effect.run))
+
+    async def _search(self, effect: effects.SearchPlan) -> None:
+        work = self._search_process.run
+        self.submit(await asyncio.get_running_loop().run_in_executor(self._searching, work, effect))
 
     async def _time_alone(self, effect: effects.TimeAlone) -> None:
         try:

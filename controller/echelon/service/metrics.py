@@ -18,6 +18,7 @@ MAX_JOB_SERIES = 2000
 others."""
 
 _PLAN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_SEARCH_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _WRITE_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _COMMIT_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
@@ -78,6 +79,11 @@ class Metrics:
         self._change = histogram(
             "change_seconds", "Time from a change's acceptance to the last switch's acknowledgement", _PLAN_BUCKETS
         )
+        self._searches = counter("searches", "Searches for a better plan of a group of jobs", "result")
+        self._search = histogram("search_seconds", "Time of a search that has a result", _SEARCH_BUCKETS)
+        self._gain = gauge("search_gain", "Part by which the last plan that was chosen is predicted to be better")
+        for result in ("changed", "kept", "outdated", "failed"):
+            self._searches.labels(result)
         for phase in ("policy", "lowering"):
             self._plan_phase.labels(phase)
         for result in ("made", "failed"):
@@ -91,8 +97,9 @@ class Metrics:
             "job_tardiness_seconds", "Largest tardiness of a job's EchelonFlows in the latest whole iteration", _JOB
         )
         self._iterations = counter("job_iterations", "Timed iterations of a job", _JOB)
+        self._missed = gauge("job_prediction_error", "Measured over predicted time of a job's iterations, less 1", _JOB)
         self._job_seen = gauge("job_last_seen_timestamp_seconds", "When a switch last reported a flow of a job", _JOB)
-        self._of_jobs = (self._iteration, self._tardiness, self._iterations, self._job_seen)
+        self._of_jobs = (self._iteration, self._tardiness, self._iterations, self._missed, self._job_seen)
         self._without_series = gauge("jobs_without_series", "Jobs beyond the number that has series of its own")
         self._corrections = counter("distance_corrections", "Arrangement functions replaced by observed distances")
         self._sizes = counter("size_corrections", "Changes of the sizes of a job's flows by what its hosts measured")
@@ -172,6 +179,18 @@ class Metrics:
     def changed(self, total_s: float) -> None:
         """Note that a change is on every switch that it concerns, `total_s` after it was accepted."""
         self._change.observe(total_s)
+
+    def searched(self, result: str, took_s: float | None = None, gain: float = 0.0) -> None:
+        """Note a search for a better plan; `took_s`: it has a result, which is better by the part `gain`."""
+        self._searches.labels(result).inc()
+        if took_s is not None:
+            self._search.observe(took_s)
+            self._gain.set(gain)
+
+    def prediction(self, job: str, error: float) -> None:
+        """Note by what part the iterations of a job take longer than was predicted."""
+        if self._has_series(job):
+            self._missed.labels(job).set(error)
 
     # --- jobs ------------------------------------------------------------------------------------------------------
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from echelon.control import facts
 from echelon.control.facts import Fact
 from echelon.service import logs
 from echelon.service.metrics import Metrics
+
+_NAMED = 10
+"""The most jobs that a line names."""
 
 log = logs.get(__name__)
 
@@ -42,6 +46,18 @@ def report(fact: Fact, metrics: Metrics) -> None:
         case facts.PlanRefused(policy, problem):
             metrics.plan_failed()
             log.error("no new plan, the last good one stays in force", policy=policy, problem=problem)
+        case facts.PlanChosen():
+            _plan_chosen(fact, metrics)
+        case facts.SearchEnded(jobs):
+            metrics.searched("outdated")
+            log.info("search ended: jobs or links have changed", jobs=named(jobs))
+        case facts.NoPlanChosen(jobs, problem):
+            metrics.searched("failed")
+            log.warning("no better plan was chosen", jobs=named(jobs), problem=problem)
+        case facts.PredictionJudged(job, predicted_s, measured_s, again):
+            metrics.prediction(job, measured_s / predicted_s - 1)
+            if again:
+                log.info("prediction missed", job=job, predicted_s=predicted_s, measured_s=measured_s)
         case facts.DecisionRefused(problem):
             log.error("no new plan, the last good one stays in force", problem=problem)
         case facts.NumbersUnsaved(problem):
@@ -70,6 +86,28 @@ def report(fact: Fact, metrics: Metrics) -> None:
             )
         case facts.TermNotRaised(switch, problem):
             log.error("cannot raise the term", switch=switch, problem=problem)
+
+
+def _plan_chosen(fact: facts.PlanChosen, metrics: Metrics) -> None:
+    changes = fact.plan != fact.before
+    metrics.searched("changed" if changes else "kept", fact.took_s, fact.gain)
+    log.info(
+        "plan chosen" if changes else "plan kept",
+        jobs=named(fact.jobs),
+        by=fact.plan,
+        before=fact.before,
+        tried=fact.tried,
+        mean=round(fact.mean, 4),
+        worst=round(fact.worst, 4),
+        gain=round(fact.gain, 4),
+        search_s=round(fact.took_s, 3),
+    )
+
+
+def named(jobs: Sequence[str]) -> str:
+    """Return the names of jobs on one line."""
+    more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
+    return ", ".join(jobs[:_NAMED]) + more
 
 
 def _plan_adopted(fact: facts.PlanAdopted, metrics: Metrics) -> None:

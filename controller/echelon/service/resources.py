@@ -34,12 +34,12 @@ class Timings(Resource):
 
 
 class EventResource(Resource):
-    """A change that a client asked for."""
+    """A change that a client asked for, or another plan that was chosen by simulation."""
 
     at: float
     action: str
-    """What was done: `register job`, `replace job`, `remove job`, `report distances`, `choose policy`, `drain link` or
-    `restore link`."""
+    """What was done: `register job`, `replace job`, `remove job`, `report distances`, `choose policy`, `drain link`,
+    `restore link`, or by the service itself `choose plan`."""
     object: str
     """What it was done to."""
     request: str
@@ -262,6 +262,41 @@ class FlowPlanResource(Resource):
     ranking: RankingResource
 
 
+class CandidateResource(Resource):
+    """A way to plan a group of jobs, as it was simulated."""
+
+    plan: str
+    mean: float | None
+    """Mean slowdown of the jobs: the time of an iteration over that alone. Null: it was not simulated."""
+    worst: float | None
+    """The slowdown of the job that is slowed down most."""
+    score: float | None
+    """What candidates are compared by: lower is better."""
+    draws: int
+    """In how many draws of what is not known it was simulated. Those that look bad at first get fewer."""
+    problem: str | None
+    """The reason why it cannot be planned or simulated."""
+
+
+class ChoiceResource(Resource):
+    """Why a group of jobs, which share links, is planned as it is."""
+
+    jobs: tuple[str, ...]
+    plan: str
+    """The plan in force."""
+    searched_at: float | None
+    """When the last search ended; null: there was none since the service started."""
+    search_s: float | None
+    before: str | None
+    """The plan that was in force before that search."""
+    problem: str | None
+    """The reason why the best plan is not in force."""
+    slowdowns: dict[str, float]
+    """What was predicted for the best plan, by job."""
+    tried: tuple[CandidateResource, ...]
+    """The best first."""
+
+
 class PlanResource(Resource):
     number: int
     """Number of the plan, counted by this leader."""
@@ -271,6 +306,8 @@ class PlanResource(Resource):
     flows: tuple[FlowPlanResource, ...]
     problem: str | None = None
     """The reason why the newest jobs, policy or fabric have no plan; this is then the last good one."""
+    why: tuple[ChoiceResource, ...] = ()
+    """Why it is as it is, for each group of jobs that share links, where the policy chooses by simulation."""
 
 
 class EntryResource(Resource):
@@ -507,4 +544,6 @@ class StatusResource(Resource):
     settled: bool = False
     """Whether nothing is under way: the plan includes all that was accepted, and every switch that has a session has
     acknowledged it, or refuses part of it."""
+    searching: bool = False
+    """Whether a better plan may come soon."""
     switches: dict[SwitchState, int]

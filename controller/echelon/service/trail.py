@@ -61,6 +61,8 @@ class Trail:
         self._numbers = itertools.count(1 + max(map(int, documents), default=0))
         self._asked: dict[int, tuple[Origin, events.ChangeRequest]] = {}
         self._saving: dict[int, Record] = {}
+        self._noted: list[Record] = []
+        """What the controller does by itself with the next plan that is saved."""
 
     @property
     def records(self) -> Sequence[Record]:
@@ -80,22 +82,33 @@ class Trail:
 
     def recorded(self, number: int | None, changes: Changes) -> Changes:
         """Return the changes of a request with their record."""
-        asked = None if number is None else self._asked.get(number)
-        if number is None or asked is None:
-            return changes
-        origin, request = asked
-        told = _told(request)
-        if told is None:
+        if number is None:
+            return self._with(self._noted, changes)
+        origin, request = self._asked.get(number, (None, None))
+        told = None if request is None else _told(request)
+        if origin is None or told is None:
             return changes
         record = self._saving[number] = Record(self._clock(), *told, origin.request, origin.client, origin.address)
-        place = next(self._numbers)
-        return Changes(
-            {**changes.puts, _key(place): asdict(record)},
-            [*changes.deletes, _key(place - KEPT)] if place > KEPT else changes.deletes,
-        )
+        return self._with([record], changes)
+
+    def _with(self, records: Sequence[Record], changes: Changes) -> Changes:
+        for record, place in zip(records, self._numbers, strict=False):
+            changes = Changes(
+                {**changes.puts, _key(place): asdict(record)},
+                [*changes.deletes, _key(place - KEPT)] if place > KEPT else changes.deletes,
+            )
+        return changes
+
+    def note(self, action: str, subject: str) -> None:
+        """Record what the controller does by itself, in the commit of the next plan."""
+        at = self._clock()
+        self._noted.append(Record(at, action, subject, f"{at:.6f}", None, None))
 
     def saved(self, number: int | None) -> None:
-        """Take up the record of a change that is on disk."""
+        """Take up the record of a change that is on disk; None: of a plan."""
+        if number is None:
+            self._records += self._noted
+            self._noted = []
         if number is not None and (record := self._saving.pop(number, None)) is not None:
             self._records.append(record)
 

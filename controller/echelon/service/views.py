@@ -15,13 +15,17 @@ from echelon.control.jobs import RegisteredJob
 from echelon.control.jobstore import ends_of
 from echelon.control.machine import InForce, Machine
 from echelon.control.rehearsal import ChangeOutcome
+from echelon.control.searching import Chosen, Searches, mean_slowdown
 from echelon.fabric.model import CableLink, Fabric
 from echelon.lowering.difference import OwnedEntry
 from echelon.lowering.intent import Intent, Interval, Match, Prefix, QueueSetting, TableEntry
 from echelon.plan import FlowPlan, Plan
+from echelon.policies.base import Prediction
 from echelon.rankings.base import Ranking
 from echelon.service.interface import FlowQuery
 from echelon.service.resources import (
+    CandidateResource,
+    ChoiceResource,
     ConnectionsResource,
     DryRunResource,
     EchelonFlowReport,
@@ -353,6 +357,42 @@ def plan(in_force: InForce, problem: str | None) -> PlanResource:
         jobs=len(planned.registered),
         flows=(),
         problem=problem,
+    )
+
+
+def choices(searches: Searches, job: str | None) -> Iterator[ChoiceResource]:
+    """Return why groups of jobs are planned as they are: all, or that of one job."""
+    for group, label in list(searches.plans.items()):
+        if job is None or job in group:
+            yield _choice(tuple(sorted(group)), label, searches.chosen.get(group))
+
+
+def _choice(jobs: tuple[str, ...], plan: str, chosen: Chosen | None) -> ChoiceResource:
+    if chosen is None:
+        return ChoiceResource(
+            jobs=jobs, plan=plan, searched_at=None, search_s=None, before=None, problem=None, slowdowns={}, tried=()
+        )
+    return ChoiceResource(
+        jobs=jobs,
+        plan=plan,
+        searched_at=chosen.at,
+        search_s=chosen.took_s,
+        before=chosen.before,
+        problem=chosen.problem,
+        slowdowns=dict(chosen.choice.best.slowdowns),
+        tried=tuple(map(_candidate, chosen.choice.tried)),
+    )
+
+
+def _candidate(of: Prediction) -> CandidateResource:
+    simulated = bool(of.slowdowns)
+    return CandidateResource(
+        plan=of.candidate.label,
+        mean=mean_slowdown(of) if simulated else None,
+        worst=max(of.slowdowns.values()) if simulated else None,
+        score=of.score if simulated else None,
+        draws=of.draws,
+        problem=of.problem,
     )
 
 

@@ -1,8 +1,9 @@
-"""The flows that switches saw last, with their times on one clock, for people to look at.
+"""The flows that switches saw last, with their times on one clock.
 
 Each switch has its own clock. The log brings their times to the controller's by the report that came fastest: what lies
 between a switch's time and the report's arrival is never less than the difference of the clocks. So times of different
-switches compare to within the delay of a report, some milliseconds. Nothing is decided by them.
+switches compare to within the delay of a report, some milliseconds. They are for people to look at; the search for
+better plans begins with the iterations that are under way by them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ KEPT = 10_000
 """Number of flows that are remembered."""
 UNFINISHED = 10_000
 """Number of flows that have started, but have not finished, that are remembered."""
+APART = 1e-4
+"""The most by which two clocks drift apart, in seconds a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,8 @@ class FlowLog:
         self._seen: deque[SeenFlow] = deque(maxlen=KEPT)
         self._count = 0
         self._started: dict[tuple[str, str, int], float] = {}
-        self._behind_s: dict[str, float] = {}
-        """By switch, the controller's clock minus the switch's."""
+        self._behind: dict[str, tuple[float, float]] = {}
+        """By switch, the controller's clock minus the switch's in seconds, and when that was found."""
 
     @property
     def count(self) -> int:
@@ -56,7 +59,9 @@ class FlowLog:
     def observe(self, event: FlowEvent, path: Sequence[str], at: float, *, has_deadline: bool) -> None:
         """Take note of an event of a flow on `path`, of which a report arrived at the time `at`."""
         time_s = float(event.time_s)
-        behind_s = self._behind_s[event.switch] = min(at - time_s, self._behind_s.get(event.switch, at - time_s))
+        behind_s, found_at = self._behind.get(event.switch, (at - time_s, at))
+        behind_s = min(at - time_s, behind_s + APART * max(0.0, at - found_at))
+        self._behind[event.switch] = behind_s, at
         key = event.job, event.flow, event.epoch
         if event.started and event.switch == path[1]:
             # After a flow whose last packet was lost comes the same flow with the same epoch: it begins anew.
@@ -76,7 +81,11 @@ class FlowLog:
 
     def reconnected(self, switch: str) -> None:
         """Note a new session with the switch, whose clock may be another one."""
-        self._behind_s.pop(switch, None)
+        self._behind.pop(switch, None)
+
+    def at(self, switch: str, time_s: float) -> float | None:
+        """Return the time of a switch's clock in seconds since the epoch; None: it has not reported of late."""
+        return time_s + self._behind[switch][0] if switch in self._behind else None
 
     def after(self, number: int) -> Iterator[SeenFlow]:
         """Return the flows that are remembered with a higher number, oldest first."""

@@ -130,6 +130,13 @@ class Tracker:
         return self._jobs[job].corrections.offsets_s
 
 
+def head_flow(job: Job) -> str | None:
+    """Return the flow by whose starts iterations are timed; None: the job has no flows."""
+    if job.echelonflows:
+        return job.echelonflows[0].flows[0]
+    return job.flows[0].name if job.flows else None
+
+
 def paths_of(flows: Iterable[FlowPlan]) -> dict[str, Paths]:
     """Return the paths of a plan's flows, by job."""
     out: dict[str, dict[str, Sequence[str]]] = {}
@@ -146,7 +153,7 @@ class _TrackedJob:
         self._numbered_by_sender = numbered_by_sender
         self.paths: dict[str, tuple[str, ...]] = {flow.name: tuple(paths[flow.name]) for flow in job.flows}
         self._connection = {flow.name: (flow.src, flow.dst) for flow in job.flows}
-        self._head = job.echelonflows[0].flows[0] if job.echelonflows else job.flows[0].name if job.flows else None
+        self._head = head_flow(job)
         self._clock = IterationClock()
         self._counting: dict[str, Counting] = {}
         self._formations = {one.name: _Formation(one) for one in job.echelonflows}

@@ -94,6 +94,9 @@ class VirtualController:
             flows_per_job=sys.maxsize,
             coalesce_s=_COALESCE_S,
             correct_distances=correct_distances,
+            # It would come at another moment of virtual time in each run.
+            search_again=False,
+            starts_known=True,
         )
         planner = Planner(dict.fromkeys(fabric.switches, capabilities), lambda _: policy)
         self._store = MemoryStore()
@@ -151,7 +154,7 @@ class VirtualController:
         for spec, built in self._jobs:
             document = spec.model_dump(mode="json", exclude_unset=True)
             self._submit(events.RegisterJob(next(self._numbers), document, spec, replace=False, built=built))
-        while self.failure is None and not self.machine.settled:
+        while self.failure is None and (self.machine.searching or not self.machine.settled):
             # No switch reports anything yet, so that time passes by alarms alone.
             if self._alarms and self.machine.in_force is None:
                 self._now_s = max(self._now_s, self._alarms[0][0])
@@ -262,7 +265,9 @@ class VirtualController:
             case effects.Save(request, changes):
                 self._store.commit(changes)
                 self._events.append(events.Saved(request))
-            case effects.BuildJob() | effects.MakePlan() | effects.Decide():
+            case effects.BuildJob() | effects.SearchPlan():
+                self._events.append(effect.run())
+            case _ if isinstance(effect, effects.PlanningWork):
                 self._events.append(effect.run())
             case effects.Install():
                 self._start(self._install(effect))

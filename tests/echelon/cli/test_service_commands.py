@@ -271,6 +271,7 @@ def test_switches_and_what_they_hold(service: Operated) -> None:
 
 
 def test_the_plan_and_its_filters(service: Operated) -> None:
+    service.good("policy", "set", "echelon", "plan=rule")
     submit(service)
     submit(service, bert="local", **{"[h1, h3]": "[h3, h4]"})
     shown = service.good("plan", "show")
@@ -284,6 +285,27 @@ def test_the_plan_and_its_filters(service: Operated) -> None:
     assert len(plan.flows) == 12
     for option, flows in ((("--job", "local"), 6), (("--switch", "leaf1"), 6), (("--switch", "leaf2"), 12)):
         assert len(json.loads(service.good("plan", "show", *option, "--json"))["flows"]) == flows
+
+
+def test_why_the_plan_is_as_it_is(service: Operated) -> None:
+    submit(service)
+    assert "planned by" in service.good("plan", "show", "--why")
+    submit(service, bert="other")
+    with service.client() as client:
+        settle(client)
+        (why,) = client.plan(why=True).why
+    shown = service.good("plan", "show", "--why")
+    assert re.search(r"^jobs +bert, other$", shown, re.MULTILINE)
+    assert re.search(rf"^planned by +{why.plan}$", shown, re.MULTILINE)
+    rows = columns(shown[shown.index("PLAN  ") :])
+    assert rows[0] == ["PLAN", "MEAN", "WORST", "SCORE", "DRAWS"]
+    assert [row[0] for row in rows[1:]] == [one.plan for one in why.tried]
+    assert [row[0] for row in rows if row[-1] == "in force"] == [why.plan]
+    assert json.loads(service.good("plan", "show", "--why", "--job", "bert", "--json"))["why"][0]["plan"] == why.plan
+    service.good("policy", "set", "fair")
+    with service.client() as client:
+        settle(client)
+    assert "simulates nothing" in service.good("plan", "show", "--why")
 
 
 def test_the_difference_is_what_somebody_else_changed(service: Operated) -> None:
@@ -328,7 +350,7 @@ def test_the_policy_is_changed_and_shown(service: Operated) -> None:
     assert service.good("policy", "set", "fair") == "the policy is fair\n"
     policy = PolicyResource.model_validate_json(service.good("policy", "show", "--json"))
     assert policy.name == "fair"
-    assert policy.choices["echelon"]["order"][0] == "memory"
+    assert policy.choices["echelon"]["order"][0] == "left"
     for parameters in (["order=worst"], ["odrer=setf"], ["order"], ["order=setf", "order=setf"], ["=setf"]):
         assert "or" in service.bad("policy", "set", "echelon", *parameters)
     assert service.good("policy", "show").splitlines()[0] == "policy  fair"

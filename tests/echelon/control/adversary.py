@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from echelon.control.effects import Answer, Effect, Install, ReadCounters, Refuse, Save
+from echelon.control.effects import Answer, Effect, Install, ReadCounters, Refuse, Save, SearchPlan
 from echelon.control.events import (
     HigherPrimary,
     IntentRefused,
@@ -20,8 +20,17 @@ from echelon.control.events import (
     StopWaiting,
     SwitchChanged,
 )
+from echelon.control.facts import NoPlanChosen
+from echelon.control.jobstore import ChosenPolicy
+from echelon.control.planning import registered_policy
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.intent import Part
+from echelon.plan import FlowPlan
+from echelon.policies import PlanError
+from echelon.policies.base import Policy
+from echelon.policies.echelon.candidates import Candidate, candidates
+from echelon.policies.echelon.policy import Echelon
+from echelon.policies.echelon.search import Choice, Prediction, Search
 from echelon.telemetry.sizes import HostIteration
 from tests.echelon.control.world import FINISH, START, World, known_flows, merged, ring, small, two_by_two
 
@@ -37,7 +46,7 @@ DOCUMENTS = {
     for name in NAMES
     for workers in WORKERS
 }
-POLICIES = ("fifo", "echelon", "varys")
+POLICIES = ("fifo", "echelon", "varys", "fickle")
 LINKS = tuple((leaf, spine) for leaf in ("leaf1", "leaf2") for spine in ("spine1", "spine2"))
 SWITCHES = ("leaf1", "leaf2", "spine1", "spine2")
 LEAVES = SWITCHES[:2]
@@ -48,11 +57,51 @@ TIGHT = small(max_flows=12)
 """A ring of two is 4 flows, one of three is 12: not all jobs have room at one switch."""
 
 
+class Whim:
+    """A search that finds anything, also what switches cannot carry and what cannot be planned."""
+
+    def __init__(self, search: Search, number: int) -> None:
+        self.group = search.group
+        self._number = number
+
+    def run(self) -> Choice:
+        rng = random.Random(f"{sorted(self.group)} {self._number}")
+        if rng.random() < 0.1:
+            raise PlanError("no plan can be simulated")
+        one = rng.choice((*candidates(several_paths=True), Candidate(policy="none")))
+        found = Prediction(one, dict.fromkeys(self.group, 1.0), 1.0, 1)
+        return Choice(found, (found,))
+
+
+class Fickle(Echelon):
+    """A policy that changes its mind with every search."""
+
+    name = "fickle"
+    _searched = 0
+
+    def searches(self, *args: Any, **others: Any) -> list[Any]:
+        found = super().searches(*args, **others)
+        self._searched += len(found)
+        return [Whim(search, self._searched) for search in found]
+
+
+def make_policy(chosen: ChosenPolicy) -> Policy:
+    """Return a registered policy, or `Fickle`."""
+    return Fickle() if chosen.name == Fickle.name else registered_policy(chosen)
+
+
 class Adversary(World):
     """A world that keeps books of what was acknowledged, and checks them and the switches at every turn."""
 
     def __init__(self, policy: str = "echelon", capabilities: Capabilities = TIGHT, coalesce_s: float = 0.0) -> None:
-        super().__init__(FABRIC, policy=policy, capabilities=capabilities, coalesce_s=coalesce_s, correct_sizes=True)
+        super().__init__(
+            FABRIC,
+            policy=policy,
+            capabilities=capabilities,
+            coalesce_s=coalesce_s,
+            correct_sizes=True,
+            make_policy=make_policy,
+        )
         self.accepted: dict[str, Mapping[str, Any]] = {}
         """The documents of all jobs that were acknowledged and not removed since."""
         self.asked: dict[int, tuple[str, Mapping[str, Any] | None]] = {}
@@ -164,6 +213,23 @@ class Adversary(World):
             assert set(held) == expected[name], name
         for request in self.waits:
             assert request in self.answers, "somebody still waits"
+        self._check_choices()
+
+    def _check_choices(self) -> None:
+        """Check that every group of jobs was searched for, and that a restart changes nothing."""
+        searches, failed = self.machine.searches, {fact.jobs for fact in self.facts if isinstance(fact, NoPlanChosen)}
+        assert not self.machine.searching
+        for group in searches.plans:
+            assert len(group) == 1 or group in searches.chosen or tuple(sorted(group)) in failed
+        if self.machine.jobs.policy.name not in (Fickle.name, "varys"):
+            flows = self._planned_flows()
+            self.crash()
+            self.run()
+            assert self._planned_flows() == flows
+
+    def _planned_flows(self) -> Mapping[str, Sequence[FlowPlan]]:
+        assert self.machine.in_force is not None
+        return self.machine.in_force.planned.plan.by_job
 
     def _has_room(self, name: str, planned: set[str]) -> bool:
         """Return whether every leaf has room for the flows, which pass the leaves of their job's workers."""
@@ -215,7 +281,7 @@ class Adversary(World):
         ready = self.ready()
         if ready:
             effect = ready[index % len(ready)]
-            self.carry_out(effect, fails=fails and isinstance(effect, Save | ReadCounters))
+            self.carry_out(effect, fails=fails and isinstance(effect, Save | ReadCounters | SearchPlan))
 
     def write_some(self, name: str) -> None:
         if self.can_write(name):

@@ -126,12 +126,12 @@ def test_a_restart_leaves_out_the_same_jobs(fabric: Fabric) -> None:
     """Two of three jobs fit, the younger two because they came first. A restart must not prefer the oldest."""
     first = planner(fabric, max_flows=10)
     jobs = tuple(job(f"j{n}", "h1", "h2", number=n) for n in range(1, 4))
-    kept = dict(first.plan(PlanRequest(jobs[1:], fabric, ECHELON)).kept)
+    fits = first.plan(PlanRequest(jobs[1:], fabric, ECHELON))
     before = first.plan(PlanRequest(jobs, fabric, ECHELON))
     assert before.problems.keys() == {"j1"}
-    kept |= before.kept
+    kept = {**fits.kept, **before.kept}
     second = planner(fabric, max_flows=10)
-    second.restore({name: document for name, document in kept.items() if document})
+    second.restore({name: document for name, document in kept.items() if document}, before.carried or fits.carried)
     after = second.plan(PlanRequest(jobs, fabric, ECHELON))
     assert after.problems.keys() == {"j1"}
     assert {name: set(intent.entries) for name, intent in after.intents.items()} == {
@@ -187,11 +187,13 @@ def test_numbers_and_paths_survive_a_restart(fabric: Fabric) -> None:
     first = planner(fabric)
     jobs = tuple(job(f"j{n}", "h1", "h3", number=n) for n in range(1, 5))
     documents: dict[str, Any] = {}
+    carried = None
     for some in (jobs[:2], jobs, jobs[1:], (jobs[1], jobs[3])):
         planned = first.plan(PlanRequest(tuple(some), fabric, ECHELON))
         documents |= planned.kept
+        carried = planned.carried or carried
     second = planner(fabric)
-    second.restore({name: document for name, document in documents.items() if document})
+    second.restore({name: document for name, document in documents.items() if document}, carried)
     again = second.plan(PlanRequest((jobs[1], jobs[3]), fabric, ECHELON))
     for name, intent in planned.intents.items():
         assert set(again.intents[name].entries) == set(intent.entries)

@@ -17,13 +17,17 @@ from echelon.control.effects import (
     Compare,
     Decide,
     Effect,
+    EndSearch,
+    Improve,
     Install,
+    ListSearches,
     MakePlan,
     RaiseTerm,
     ReadCounters,
     Refuse,
     Rehearse,
     Save,
+    SearchPlan,
     SetAlarm,
     TimeAlone,
     UseTerm,
@@ -45,6 +49,7 @@ from echelon.control.events import (
     RemoveJob,
     Saved,
     SaveFailed,
+    SearchFailed,
     SetLink,
     Started,
     SwitchChanged,
@@ -128,6 +133,8 @@ class World:
     pending: list[Effect] = field(default_factory=list)
     answers: dict[int, Answer | Refuse] = field(default_factory=dict)
     facts: list[Fact] = field(default_factory=list)
+    ended: set[int] = field(default_factory=set)
+    """Searches that need no answer any more."""
     dealt_with: set[int] = field(default_factory=set)
     """Reports that were acknowledged."""
     counters: dict[TableEntry, int] = field(default_factory=dict)
@@ -184,13 +191,19 @@ class World:
                 | MakePlan()
                 | Decide()
                 | Rehearse()
+                | ListSearches()
+                | Improve()
                 | Compare()
+                | SearchPlan()
                 | ReadCounters()
                 | SetAlarm()
                 | RaiseTerm()
                 | TimeAlone()
             ):
                 self.pending.append(effect)
+            case EndSearch():
+                # They may still end, and tell.
+                self.ended |= {effect.number for effect in self.waiting(SearchPlan)}
             case _:
                 self.facts.append(effect)
 
@@ -259,7 +272,13 @@ class World:
                 else:
                     self.store.commit(changes)
                     self.tell(Saved(request))
-            case BuildJob() | MakePlan() | Decide() | Rehearse() | Compare():
+            case SearchPlan(number) if fails and number in self.ended:
+                pass
+            case SearchPlan(number) if fails:
+                self.tell(SearchFailed(number, "the process has ended", retry=True))
+            case (
+                BuildJob() | MakePlan() | Decide() | Rehearse() | ListSearches() | Improve() | Compare() | SearchPlan()
+            ):
                 self.tell(effect.run())
             case TimeAlone():
                 timed = effect.run()

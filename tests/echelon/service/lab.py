@@ -392,7 +392,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 def settle(client: Client) -> None:
     """Wait until nothing is under way, and every switch is ready."""
     give_up_at = time.monotonic() + PATIENCE_S
-    while not ((status := client.status()).settled and set(status.switches) == {"ready"}):
+    while not ((status := client.status()).settled and not status.searching and set(status.switches) == {"ready"}):
         assert time.monotonic() < give_up_at, (client.status(), client.switches())
         time.sleep(0.02)
     assert client.status().plan_problem is None

@@ -75,7 +75,7 @@ def state(site: Site, client: Client) -> State:
 def settled(client: Client) -> Any:
     """Wait until nothing is under way and every switch is ready; return the status."""
     give_up_at = time.monotonic() + PATIENCE_S
-    while not ((status := client.status()).settled and set(status.switches) == {"ready"}):
+    while not ((status := client.status()).settled and not status.searching and set(status.switches) == {"ready"}):
         assert time.monotonic() < give_up_at, (status, client.switches())
         time.sleep(0.01)
     return status

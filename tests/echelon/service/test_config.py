@@ -210,7 +210,7 @@ MISTAKES = [
         "order: setf",
         "order: best",
         "policy.parameters.order",
-        "(use 'memory', 'normalised', 'deadline' or 'setf')",
+        "(use 'left', 'memory', 'normalised', 'deadline' or 'setf')",
     ),
     ("order: setf", "odrer: setf", "policy.parameters.odrer", "did you mean 'order'?"),
     ("order: setf", "order: [setf]", "policy.parameters.order", "is not a value"),

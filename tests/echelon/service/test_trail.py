@@ -28,7 +28,7 @@ def test_a_change_and_its_records_have_the_id_of_the_answer(line: Service) -> No
         ("register job", "a", made),
         ("remove job", "a", gone),
     ]
-    assert all(one["address"] == "127.0.0.1" for one in found)
+    assert all(one["address"] == "127.0.0.1" for one in found if one["action"] != "choose plan")
     assert not {again, other, read} & {one["request"] for one in found}, "they changed nothing"
     assert line.daemon.wait_event("job registered", request=made)["job"] == "a"
     assert line.daemon.wait_event("job removed", request=gone)["job"] == "a"

@@ -14,7 +14,7 @@ from tests.echelon.web.training import Trained, training
 
 pytestmark = pytest.mark.xdist_group("web")
 
-VIEWS = ("Fabric", "Jobs", "Timeline", "Waits", "Policies", "Events")
+VIEWS = ("Fabric", "Jobs", "Timeline", "Waits", "Plan", "Policies", "Events")
 LOOKS = (("light", 1280, False), ("dark", 1280, True), ("narrow", 360, False))
 BERT = ring("bert", ["h1", "h5"], "100 kB", "100 ms")
 GPT = ring("gpt", ["h2", "h6"], "100 kB", "150 ms")
@@ -41,7 +41,9 @@ def test_no_view_has_a_fault(page: Page, watched: Watched) -> None:
                 if view == "Jobs":
                     page.press("bert")
                     page.wait(lambda: page.rows("EchelonFlows"), "the details of the job do not come")
-                if view not in ("Policies", "Events"):
+                if view == "Plan":
+                    page.wait(lambda: page.rows("What was simulated"), "nothing was simulated")
+                elif view not in ("Policies", "Events"):
                     page.wait(lambda: page.run(_DRAWN), f"{view}: no picture")
                 in_each_look(page, view)
             page.show("Jobs")

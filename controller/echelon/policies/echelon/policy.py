@@ -26,15 +26,12 @@ from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.paths import check_names, links_of
 from echelon.plan import FlowPlan, Plan, PlanError, PortSchedule
-from echelon.policies.base import Policy
+from echelon.policies.base import Group, Policy
 from echelon.policies.echelon.candidates import ALONE, AT_ONCE, RULES, Candidate, candidates
 from echelon.policies.echelon.ordered import Ordered
 from echelon.policies.echelon.search import Choice, Doubt, Search
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
-
-Group = frozenset[str]
-"""The names of jobs that share links, directly or through others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +41,8 @@ class Found:
     candidate: Candidate
     choice: Choice | None = None
     """The search that chose it; None: it has not been searched for, or was searched for before a restart."""
+    before: Candidate | None = None
+    """The plan that the search replaced."""
 
 
 class Echelon:
@@ -90,6 +89,9 @@ class Echelon:
         self._router = Router()
         self._links = Kept(_links)
         self._found: dict[Group, Found] = {}
+        """Of the groups of the last plan, and of some of the same jobs that were groups before."""
+        self._groups: Sequence[Group] = ()
+        """The groups of the last plan."""
         self._planners: dict[tuple[Candidate, Group | None], tuple[Policy, PathChooser | None]] = {}
         self._of_job: dict[str, Policy] = {}
         self._places: dict[str, int] = {}
@@ -109,7 +111,7 @@ class Echelon:
         except NoRouteError as error:
             raise PlanError(str(error), error.job, code=error.code) from None
         places = self._numbered(jobs)
-        found = self._groups(jobs, fabric)
+        found = self._planned_by(jobs, fabric)
         together: dict[tuple[Candidate, Group | None], list[Job]] = {}
         group_of = {name: group for group in found for name in group}
         for job in jobs:
@@ -128,7 +130,9 @@ class Echelon:
             made.add(part, members)
             of_job.update((job.name, planner) for job in members)
         self._capacities = fabric.capacity_Bps
-        self._found, self._planners, self._of_job, self._places = found, planners, of_job, places
+        past = [(group, of) for group, of in self._found.items() if group <= places.keys() and group not in found]
+        self._found, self._groups = {**dict(past[-_PAST:]), **found}, tuple(found)
+        self._planners, self._of_job, self._places = planners, of_job, places
         return made.plan(self.name, [job.name for job in jobs])
 
     def best_plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
@@ -159,7 +163,7 @@ class Echelon:
             return []
         anew = set(again)
         out = []
-        for group, found in self._found.items():
+        for group, found in self.choices.items():
             if len(group) < 2 or (found.choice is not None and not group & anew):
                 continue
             members = [job for job in jobs if job.name in group]
@@ -173,7 +177,7 @@ class Echelon:
                     candidates(several),
                     self._doubt,
                     found.candidate,
-                    loyal=found.choice is not None,
+                    loyal=found.choice is not None or found.candidate != self._at_once,
                     limit=self._parameters.limit,
                     starts_s=starts_s or {},
                 )
@@ -187,16 +191,21 @@ class Echelon:
 
     def adopt(self, group: Group, choice: Choice) -> bool:
         """Take the result of a search. Return whether the next plan differs; a group that has gone changes nothing."""
-        before = self._found.get(group)
-        if before is None:
+        if group not in self._groups:
             return False
-        self._found[group] = Found(choice.best.candidate, choice)
+        before = self._found[group]
+        self._found[group] = Found(choice.best.candidate, choice, before.candidate)
         return before.candidate != choice.best.candidate
+
+    def reject(self, group: Group) -> None:
+        """Go back to the plan of a group before `adopt`, because switches cannot carry the chosen one."""
+        found = self._found[group]
+        self._found[group] = Found(found.before or self._at_once, found.choice)
 
     @property
     def choices(self) -> Mapping[Group, Found]:
         """The plan of each group of jobs, and why."""
-        return self._found
+        return {group: self._found[group] for group in self._groups}
 
     def to_document(self) -> dict[str, Any]:
         """Return the chosen plans and the numbers that tell copies apart."""
@@ -204,7 +213,7 @@ class Echelon:
             "places": dict(self._places),
             "chosen": [
                 {"jobs": sorted(group), **found.candidate.to_document()}
-                for group, found in self._found.items()
+                for group, found in self.choices.items()
                 if found.candidate != self._at_once
             ],
         }
@@ -215,7 +224,7 @@ class Echelon:
         found = {
             frozenset(map(str, chosen["jobs"])): Found(Candidate.of_document(chosen)) for chosen in document["chosen"]
         }
-        self._places, self._found = places, found
+        self._places, self._found, self._groups = places, found, tuple(found)
 
     def _numbered(self, jobs: Sequence[Job]) -> dict[str, int]:
         """Return a number for each job: its own, or the smallest that no other has."""
@@ -228,11 +237,11 @@ class Echelon:
                 places[job.name] = next(free)
         return places
 
-    def _groups(self, jobs: Sequence[Job], fabric: Fabric) -> dict[Group, Found]:
+    def _planned_by(self, jobs: Sequence[Job], fabric: Fabric) -> dict[Group, Found]:
         """Return the groups of jobs, each with its plan: a new group goes on with that of most of its jobs."""
         links = self._links.update({job.name: (job, fabric) for job in jobs})
         out: dict[Group, Found] = {}
-        of = {name: (found, group) for group, found in self._found.items() for name in group}
+        of = {name: (found, group) for group, found in self.choices.items() for name in group}
         for group in _connected(links):
             known = self._found.get(group)
             if known is None:
@@ -323,6 +332,8 @@ class _Merged:
 
 
 _STRICT = strict(MIN_SHARE)
+_PAST = 32
+"""Groups that other jobs have joined, or tried to, of which the plan is remembered."""
 
 
 def _links(job: Job, fabric: Fabric) -> frozenset[Link]:

@@ -101,10 +101,13 @@ async def show_plan(
     after: Annotated[
         str | None, Query(pattern="^[^/]+/[^/]+$", description="Return only flows that come after this one: JOB/FLOW.")
     ] = None,
+    why: Annotated[bool, Query(description="Return why the plan is as it is, instead of flows.")] = False,
 ) -> Response:
     """Return the plan in force. If there are more flows, the header `Link` names the next page."""
     before = None if after is None else (after.partition("/")[0], after.partition("/")[2])
     made, flows = service.plan(FlowQuery(job, switch, before))
+    if why:
+        return streaming.answer(made, "why", service.choices(job))
     if limit is None:
         return streaming.answer(made, "flows", flows)
     page = list(islice(flows, limit + 1))

@@ -12,6 +12,8 @@ from echelon.documents import parse_document
 from echelon.jobs.spec import JobSpec
 from echelon.service.interface import Change, FlowQuery, JobQuery, Registered
 from echelon.service.resources import (
+    CandidateResource,
+    ChoiceResource,
     ConnectionReport,
     ConnectionsResource,
     DistanceReport,
@@ -180,6 +182,16 @@ class MemoryService:
             for flow in flows
             if wanted.job in (None, flow.job) and (wanted.switch is None or wanted.switch in flow.path)
         )
+
+    def choices(self, job: str | None) -> Iterator[ChoiceResource]:
+        self._check()
+        tried = CandidateResource(plan="fair", mean=1.2, worst=1.3, score=1.33, draws=4, problem=None)
+        for name in self._specs:
+            if job in (None, name):
+                yield ChoiceResource(
+                    jobs=(name,), plan="fair", searched_at=1.5, search_s=0.25, before="rule k3", problem=None,
+                    slowdowns={name: 1.2}, tried=(tried,),
+                )  # fmt: skip
 
     def _name(self, switch: str) -> str:
         self._check()

@@ -8,6 +8,7 @@ import { fabricView } from "./fabric.js";
 import { flowFeed } from "./flow_feed.js";
 import { age, counted } from "./format.js";
 import { jobsView } from "./jobs.js";
+import { planView } from "./plan.js";
 import { policiesView } from "./policies.js";
 import { Store } from "./store.js";
 import { follow } from "./stream.js";
@@ -51,6 +52,7 @@ export async function servicePage(onNews) {
       { name: "jobs", title: "Jobs", make: () => jobsView(context) },
       { name: "timeline", title: "Timeline", make: () => timelineView(context) },
       { name: "waits", title: "Waits", make: () => waitsView(context) },
+      { name: "plan", title: "Plan", make: () => planView(context) },
       { name: "policies", title: "Policies", make: () => policiesView(context) },
       { name: "events", title: "Events", make: () => eventsView(context) },
     ],
@@ -70,7 +72,7 @@ function head(store) {
   const facts = status === null ? [] : [
     ["fabric", status.fabric],
     ["policy", status.policy],
-    ["plan", `${status.plan || "none yet"}${status.settled || status.role === "standby" ? "" : ", being written"}`],
+    ["plan", `${status.plan || "none yet"}${status.settled || status.role === "standby" ? "" : ", being written"}${status.searching ? ", a better one is searched for" : ""}`],
     ["switches", states(status.switches)],
     ["jobs", states(status.jobs_by_state)],
     ["up", age(Date.now() / 1e3 - status.started_at)],
