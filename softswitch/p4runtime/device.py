@@ -374,7 +374,7 @@ class Device:
             due = (self._committed.digests.next_tick_ns(), self._committed.tables.next_idle_ns())
             return min((time_ns for time_ns in due if time_ns is not None), default=None)
 
-    def wait_acknowledged(self, timeout_s: float) -> bool:
+    def wait_acknowledged(self, timeout_s: float | None = None) -> bool:
         """Block until every digest list sent with an `ack_timeout_ns` is acknowledged, or its receiver is gone.
 
         The lock is free while this waits, even if the caller holds it, so that the controller can write before it
@@ -383,7 +383,7 @@ class Device:
         Called without the lock between two batches of events, it also lets in RPCs that wait for the lock.
 
         Args:
-            timeout_s: the longest wait, in seconds of real time.
+            timeout_s: the longest wait, in seconds of real time; None: no limit.
 
         Returns:
             False if the wait timed out.

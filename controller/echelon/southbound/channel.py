@@ -14,6 +14,8 @@ import grpc  # type: ignore[import-untyped]
 from finsy import GRPCCredentialsTLS
 from finsy.proto import p4r, rpc_code, rpc_status
 
+from echelon.southbound.deadlines import within
+
 _SERVICE = "/p4.v1.P4Runtime/"
 _STATUS_KEY = "grpc-status-details-bin"
 _OPTIONS = (
@@ -22,11 +24,14 @@ _OPTIONS = (
     # A batch of 1000 failed updates has 70 to 150 KiB of statuses, which travel as metadata.
     ("grpc.max_metadata_size", 4 << 20),
     ("grpc.absolute_max_metadata_size", 8 << 20),
-    # Servers close connections that are pinged more often than every five minutes (gRPC's default).
-    ("grpc.keepalive_time_ms", 300_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
+)
+_KEEPALIVE_ANSWER_S = 20
+_KEEPALIVE = (
+    # Servers close connections that are pinged more often than every five minutes (gRPC's default).
+    ("grpc.keepalive_time_ms", 300_000),
+    ("grpc.keepalive_timeout_ms", 1000 * _KEEPALIVE_ANSWER_S),
 )
 
 WRITE_TIMEOUT_S = 10.0
@@ -73,13 +78,13 @@ class BulkChannel:
     async def write(self, request: bytes, updates: int) -> None:
         """Send a serialized WriteRequest with that many updates. Raise `CallError`."""
         try:
-            await self._write(request, timeout=WRITE_TIMEOUT_S + UPDATE_TIMEOUT_S * updates)
+            await self._write(request, timeout=within(WRITE_TIMEOUT_S + UPDATE_TIMEOUT_S * updates))
         except grpc.aio.AioRpcError as error:
             raise failure(error) from None
 
     async def read(self, request: bytes) -> AsyncGenerator[bytes]:
         """Yield the serialized ReadResponses to a serialized ReadRequest as they come. Raise `CallError`."""
-        call = self._read(request, timeout=READ_TIMEOUT_S)
+        call = self._read(request, timeout=within(READ_TIMEOUT_S))
         try:
             async for response in call:
                 yield response
@@ -91,7 +96,7 @@ class BulkChannel:
     async def ping(self, timeout_s: float) -> None:
         """Ask for the server's capabilities, which is cheap. Raise `CallError` if no answer came."""
         try:
-            await self._capabilities(b"", timeout=timeout_s)
+            await self._capabilities(b"", timeout=within(timeout_s))
         except grpc.aio.AioRpcError as error:
             found = failure(error)
             # A refusal is an answer too.
@@ -105,7 +110,7 @@ class BulkChannel:
 
 def open_channel(address: str, credentials: GRPCCredentialsTLS | None) -> grpc.aio.Channel:
     """Return a channel for messages and errors of any size. Without credentials it is plain text."""
-    options = [*_OPTIONS]
+    options = [*_OPTIONS] if within(_KEEPALIVE_ANSWER_S) is None else [*_OPTIONS, *_KEEPALIVE]
     if credentials is None:
         return grpc.aio.insecure_channel(address, options)
     if credentials.target_name_override:

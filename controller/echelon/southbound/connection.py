@@ -23,7 +23,8 @@ from echelon.lowering.intent import Intent, TableEntry
 from echelon.p4program import P4Program
 from echelon.southbound import lifecycle
 from echelon.southbound.codec import OWNER
-from echelon.southbound.errors import NotPrimaryError, SouthboundError, deadline
+from echelon.southbound.deadlines import deadline
+from echelon.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.southbound.intents import DigestReport, IntentSession, SessionFactory
 from echelon.southbound.lifecycle import Lifecycle, State, Timing
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 from echelon.errors import Code, CodedError
 
 
@@ -28,15 +24,3 @@ class NotPrimaryError(SouthboundError):
     def __init__(self, text: str, primary_id: int) -> None:
         super().__init__(text)
         self.primary_id = primary_id
-
-
-@asynccontextmanager
-async def deadline(timeout_s: float, switch: str, what: str) -> AsyncIterator[None]:
-    """Give the block `timeout_s` seconds. Raise `SouthboundError`, which says that `what` had no answer in time."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            yield
-    except TimeoutError:
-        raise SouthboundError(
-            f"switch {switch}: {what}: no answer within {timeout_s:g} s; the switch may be stuck (restart it)"
-        ) from None

@@ -23,6 +23,7 @@ from finsy import (
     SwitchOptions,
 )
 from finsy.gnmiclient import GNMIClientError
+from finsy.p4client import P4Client
 from finsy.proto import p4i, p4r
 from google.protobuf import text_format  # type: ignore[import-untyped]
 
@@ -31,7 +32,8 @@ from echelon.p4program import P4Program
 from echelon.southbound.arbitration import FixedArbitrator
 from echelon.southbound.channel import BulkChannel, CallError
 from echelon.southbound.codec import OWNER, EncodedEntry, codec_of, encode_digest
-from echelon.southbound.errors import NotPrimaryError, SouthboundError, deadline
+from echelon.southbound.deadlines import deadline, within
+from echelon.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.southbound.intents import DigestReport, IntentSession, Tables
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
 from echelon.southbound.queues import QueueDriver
@@ -53,7 +55,7 @@ _TAKEOVER_S = 5.0
 """How long to wait for a switch to release its previous primary."""
 
 _ANSWER_S = 10.0
-"""How long to wait for a call of finsy's, which sets no deadlines of its own."""
+"""How long to wait for a call of finsy's that has no deadline of its own."""
 
 _ENTRIES_AT_ONCE = 1000
 """Number of entries to read before other tasks get the event loop."""
@@ -85,11 +87,35 @@ def _parsed(p4info: str) -> p4i.P4Info:
     return message
 
 
+class _Untimed:
+    """finsy's stub of P4Runtime, without the deadline of 10 s that finsy gives every unary call."""
+
+    def __init__(self, stub: Any) -> None:
+        self._stub = stub
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._stub, name)
+        return lambda *request, timeout=None, **options: call(*request, **options)
+
+
+class _Client(P4Client):
+    """finsy's client, whose calls have deadlines only where others' have."""
+
+    async def open(self, **options: Any) -> None:
+        await super().open(**options)
+        if within(_ANSWER_S) is None:
+            self._stub = cast(Any, _Untimed(self._stub))
+
+
 class _ProgrammedSwitch(Switch):  # type: ignore[misc]  # final, but finsy tells the reason only to its log
     """finsy's switch, which keeps the reason why the switch does not take the program."""
 
     refusal: Exception | None = None
     """The answer of the switch if it did not take the program, or the reason why the program could not be sent."""
+
+    def _switch_start(self) -> None:
+        self._p4client = _Client(self.address, self.options.channel_credentials, wait_for_ready=False)
+        super()._switch_start()  # type: ignore[no-untyped-call]
 
     async def _ready(self) -> None:
         try:
@@ -197,7 +223,7 @@ class SwitchSession(IntentSession):
         ready = asyncio.Event()
         self._switch.ee.once(SwitchEvent.CHANNEL_READY, lambda _switch: ready.set())
         with suppress(TimeoutError):
-            await asyncio.wait_for(ready.wait(), _TAKEOVER_S)
+            await asyncio.wait_for(ready.wait(), within(_TAKEOVER_S))
 
     def _not_primary(self) -> NotPrimaryError:
         """Return the error for the current state of arbitration."""

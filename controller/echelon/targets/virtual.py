@@ -8,14 +8,7 @@ from fractions import Fraction
 from typing import Protocol
 
 from echelon.endhosts.tcp.stack import Clock, Nic
-from echelon.errors import Code, CodedError
 from echelon.fabric.model import Fabric
-
-
-class ControllerSilentError(CodedError):
-    """A controller did not acknowledge a flow event in time."""
-
-    code: Code = "run-failed"
 
 
 class VirtualClock(Clock, Protocol):
@@ -74,9 +67,11 @@ class VirtualSwitches(Protocol):
         ...
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Advance virtual time until `done()`, or until nothing is left to happen.
+        """Advance virtual time until `done()`, or until nothing is left to happen. Raises an error if any packet is
+        unaccounted for.
 
-        Raises `ControllerSilentError`, and an error if any packet is unaccounted for.
+        Where a switch waits for its controller, so does virtual time, until the controller answers or hangs up; no
+        real time limits this.
         """
         ...
 

@@ -32,6 +32,7 @@ from echelon.lowering.lower import DIGEST
 from echelon.plan import Plan
 from echelon.policies import PlanError
 from echelon.policies.base import Policy
+from echelon.southbound.deadlines import no_deadlines
 from echelon.southbound.intents import IntentSession
 
 T = TypeVar("T")
@@ -106,7 +107,8 @@ class VirtualController:
         self.digests: dict[str, int] = dict.fromkeys(fabric.switches, 0)
         """Number of flow events received, by switch."""
         self.failure: BaseException | None = None
-        """The error that keeps the controller from continuing; None: nothing."""
+        """The error that keeps the controller from continuing; None: nothing. Its sessions are closed then, so that no
+        switch waits for it."""
         self._jobs = jobs
         self._sessions = sessions
         self._acknowledged = acknowledged
@@ -121,12 +123,14 @@ class VirtualController:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="controller", daemon=True)
         self._stack = AsyncExitStack()
+        self._hung_up: asyncio.Task[None] | None = None
         self._running = False
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
+        with no_deadlines():
+            return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -165,13 +169,19 @@ class VirtualController:
     async def _close(self) -> None:
         # Sessions first: as long as one is open, digests may still arrive that have to be taken.
         try:
-            await self._stack.aclose()
+            await self._hang_up()
         finally:
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self._end_tasks()
             await self._loop.shutdown_asyncgens()
+
+    def _hang_up(self) -> asyncio.Task[None]:
+        """Close all sessions, once."""
+        if self._hung_up is None:
+            self._hung_up = self._loop.create_task(self._stack.aclose())
+        return self._hung_up
 
     async def _end_tasks(self) -> None:
         # gRPC has tasks of its own, which end when the status of a cancelled call arrives after its channel was closed.
@@ -194,9 +204,14 @@ class VirtualController:
             self._thread.join()
             self._loop.close()
 
+    @property
+    def failed(self) -> bool:
+        """Return whether anything keeps the controller from going on, other than `stop`."""
+        return self._running and self.failure is not None
+
     def raise_failure(self) -> None:
         """Raise what keeps the controller from going on, if anything does."""
-        if self._running:
+        if self.failed:
             self._raise()
 
     def _raise(self) -> None:
@@ -301,6 +316,7 @@ class VirtualController:
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:
             self.failure = error
+            self._hang_up()
 
     async def _install(self, effect: effects.Install) -> None:
         async def update(name: str, session: IntentSession) -> None:

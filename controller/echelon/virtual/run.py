@@ -26,7 +26,7 @@ from echelon.scenarios.scenario import Scenario
 from echelon.southbound.errors import SouthboundError
 from echelon.southbound.intents import IntentSession
 from echelon.targets import DEFAULT_TARGET, TARGETS, Site, Target
-from echelon.targets.virtual import ControllerSilentError, VirtualSwitches
+from echelon.targets.virtual import VirtualSwitches
 from echelon.virtual.controller import VirtualController
 
 Observer = Callable[[VirtualSwitches, TrainingEmulator], None]
@@ -51,7 +51,7 @@ def run(
     """
     try:
         return _run(scenario.described, label, make, progress, observe, TARGETS[target], end_s, shown)
-    except (SouthboundError, ControllerSilentError) as error:
+    except SouthboundError as error:
         raise RunError(f"{label}: {error}") from error
 
 
@@ -94,7 +94,7 @@ def _run(
             if last is not None and emulator.completion.common_iterations >= last:
                 controller.stop()
                 emulator.release()  # as host agents do that have lost their scheduler
-            return emulator.done or (end_ns is not None and testbed.clock.now_ns >= end_ns)
+            return emulator.done or controller.failed or (end_ns is not None and testbed.clock.now_ns >= end_ns)
 
         emulator = TrainingEmulator(
             testbed.clock,
@@ -122,11 +122,7 @@ def _run(
         end_ns = None if end_s is None else testbed.clock.now_ns + round(end_s * NS_PER_S)
         if end_ns is not None:
             testbed.clock.at(end_ns, testbed.clock.stop)
-        try:
-            testbed.run(done)
-        except ControllerSilentError:
-            controller.raise_failure()
-            raise
+        testbed.run(done)
         controller.raise_failure()
         if observe is not None:
             observe(testbed, emulator)

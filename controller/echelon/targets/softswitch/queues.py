@@ -12,7 +12,8 @@ from finsy.gnmiclient import GNMIClientError
 from finsy.proto import gnmi
 
 from echelon.lowering.intent import QueueSetting
-from echelon.southbound.errors import SouthboundError, deadline
+from echelon.southbound.deadlines import deadline
+from echelon.southbound.errors import SouthboundError
 from echelon.southbound.queues import QueueCount
 
 ANSWER_S = 10.0

@@ -10,6 +10,7 @@ from finsy import GRPCCredentialsTLS
 
 from bfrt_proto import bfruntime_pb2 as bfrt
 from echelon.southbound.channel import READ_TIMEOUT_S, UPDATE_TIMEOUT_S, WRITE_TIMEOUT_S, failure, open_channel
+from echelon.southbound.deadlines import within
 
 _SERVICE = "/bfrt_proto.BfRuntime/"
 _PROGRAM_TIMEOUT_S = 60.0
@@ -61,7 +62,7 @@ class BfrtChannel:
         request.action = action  # type: ignore[assignment]
         request.config.extend(configs)
         try:
-            await self._set(request, timeout=_PROGRAM_TIMEOUT_S)
+            await self._set(request, timeout=within(_PROGRAM_TIMEOUT_S))
         except grpc.aio.AioRpcError as error:
             raise failure(error, bfrt.Error) from None
 
@@ -69,7 +70,7 @@ class BfrtChannel:
         """Return the descriptions of the program and of the fixed tables. Raise `CallError`."""
         request = bfrt.GetForwardingPipelineConfigRequest(device_id=self.device, client_id=self.client_id)
         try:
-            answer: bfrt.GetForwardingPipelineConfigResponse = await self._get(request, timeout=timeout_s)
+            answer: bfrt.GetForwardingPipelineConfigResponse = await self._get(request, timeout=within(timeout_s))
         except grpc.aio.AioRpcError as error:
             raise failure(error, bfrt.Error) from None
         return answer
@@ -79,7 +80,7 @@ class BfrtChannel:
         request = bfrt.WriteRequest(client_id=self.client_id, updates=updates)
         request.target.device_id, request.target.pipe_id = self.device, pipe
         try:
-            await self._write(request, timeout=WRITE_TIMEOUT_S + UPDATE_TIMEOUT_S * len(updates))
+            await self._write(request, timeout=within(WRITE_TIMEOUT_S + UPDATE_TIMEOUT_S * len(updates)))
         except grpc.aio.AioRpcError as error:
             raise failure(error, bfrt.Error) from None
 
@@ -89,7 +90,7 @@ class BfrtChannel:
         """Yield the answers to a read as they come. Raise `CallError`, after what could be read."""
         request = bfrt.ReadRequest(client_id=self.client_id, entities=entities)
         request.target.device_id, request.target.pipe_id = self.device, pipe
-        call = self._read(request, timeout=timeout_s)
+        call = self._read(request, timeout=within(timeout_s))
         try:
             async for answer in call:
                 yield answer

@@ -28,6 +28,7 @@ from echelon.lowering.intent import DigestSetting, TableEntry
 from echelon.p4program import P4Program
 from echelon.southbound.channel import CallError
 from echelon.southbound.codec import OWNER, EncodedEntry
+from echelon.southbound.deadlines import within
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.southbound.intents import DigestReport, IntentSession, Tables
 from echelon.southbound.queues import QueueDriver
@@ -150,7 +151,7 @@ class BfrtSession(IntentSession):
         self._stream = self._calls.stream()
         where = f"switch {self.name}: no BF Runtime session at {self._address}"
         try:
-            async with asyncio.timeout(_SUBSCRIBE_S):
+            async with asyncio.timeout(within(_SUBSCRIBE_S)):
                 await self._stream.write(request)
                 answer = await self._stream.read()
         except grpc.aio.AioRpcError as error:
@@ -196,7 +197,7 @@ class BfrtSession(IntentSession):
                 return
             await self._calls.configure(_Set.VERIFY_AND_WARM_INIT_BEGIN_AND_END, [wanted])
         with self._loading():
-            async with asyncio.timeout(_LOAD_S):
+            async with asyncio.timeout(within(_LOAD_S)):
                 while True:
                     answer = (await self._answers.get()).set_forwarding_pipeline_config_response
                     if answer.set_forwarding_pipeline_config_response_type == bfrt.WARM_INIT_FINISHED:

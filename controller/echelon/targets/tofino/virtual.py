@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -11,7 +10,7 @@ from functools import partial
 from typing import cast
 
 from echelon.fabric.model import Fabric
-from echelon.targets.softswitch.virtual import ACKNOWLEDGE_TIMEOUT_S, Testbed
+from echelon.targets.softswitch.virtual import Testbed
 from softswitch.bfruntime.device import BfrtDevice
 from softswitch.bfruntime.server import BfRuntimeServer
 from softswitch.bfruntime.service import BfRuntime
@@ -67,14 +66,10 @@ class TofinoTestbed(Testbed[BfRuntimeServer]):
             self._waiting[switch] -= 1
             self._answered.notify_all()
 
-    def _await_controller(self, switch: str) -> bool:
+    def _await_controller(self, switch: str) -> None:
         self._waiting[switch] += 1
         if self._decided is None:
-            return True
-        give_up_at = time.monotonic() + ACKNOWLEDGE_TIMEOUT_S
+            return
         with self._answered:
             while self._waiting[switch] > 0 and self._services[switch].has_learner:
-                if time.monotonic() > give_up_at:
-                    return False
                 self._answered.wait(_LOOK_S)
-        return True
