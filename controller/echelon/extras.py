@@ -12,7 +12,6 @@ EXTRAS = {
     "distributed": "cluster",
     "aetcd": "etcd",
     "thriftpy2": "bmv2",
-    "numba": "fast",
     "torch": "torch",
 }
 """The extra that has a package, by the name under which it is imported."""

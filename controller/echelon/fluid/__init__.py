@@ -1,7 +1,7 @@
 """Exact flow-level simulation: jobs in closed loop on a network that executes a plan."""
 
 from echelon.fluid.alone import alone_iteration_s, run_alone
-from echelon.fluid.compiled import can_compile
+from echelon.fluid.native import available
 from echelon.fluid.network import FluidError
 from echelon.fluid.plan_execution import Windows
 from echelon.fluid.result import BackgroundFlow, FluidResult
@@ -13,7 +13,7 @@ __all__ = [
     "FluidResult",
     "Windows",
     "alone_iteration_s",
-    "can_compile",
+    "available",
     "run_alone",
     "simulate",
 ]

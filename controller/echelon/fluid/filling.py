@@ -1,8 +1,7 @@
 """The rates at which queues serve flows that meet, over flat lists of numbers.
 
-`echelon.fluid.sharing` says what is computed and holds the tables. This module is plain Python, which works on floats
-and fractions alike. It is also what numba compiles: hence no classes with methods, no dictionaries, and no more than
-one type of number at a time. Its functions refer to flows, queues and ports by index.
+`echelon.fluid.sharing` says what is computed and holds the tables. This module works on floats and fractions alike. Its
+functions refer to flows, queues and ports by index, as those of `engine/sharing.c` do, which compute the same.
 """
 
 from __future__ import annotations
@@ -136,7 +135,7 @@ def shared_rates(
 
 
 def table(value: T, rows: int, columns: int) -> list[list[T]]:
-    """Return rows of this value. Where this module is compiled, they are an array."""
+    """Return rows of this value."""
     return [[value] * columns for _ in range(rows)]
 
 
@@ -574,7 +573,3 @@ def _growth(
     for queue in queues:
         growth += max(zero, min(per_weight * weight[queue], limit[queue]) - has[queue])
     return growth
-
-
-PARTS = (_meet, _acknowledge, _share, _pass, _set_rooms, _growth)
-"""The functions of which `shared_rates` consists."""

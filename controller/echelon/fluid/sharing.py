@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from echelon.allocation import Number
-from echelon.fluid.compiled import shared_rates_in_floats
 from echelon.fluid.filling import NO_RATE, SharedPorts, Standings, shared_rates
 from echelon.fluid.rounding import Arithmetic
 from echelon.plan import PortSchedule, QueuePlan
@@ -109,9 +108,7 @@ class QueueSharing:
 
         Every flow ends with a full link or a full queue on its path, or at its own rate.
         """
-        if self._exact:
-            return shared_rates(standings, self._standings, self._ports, *self._constants)
-        return shared_rates_in_floats(_integers(standings), self._standings, self._ports, *self._constants)
+        return shared_rates(standings, self._standings, self._ports, *self._constants)
 
     def _numbers(self, values: Iterable[Number]) -> MutableSequence[Number]:
         numbers: MutableSequence[Any] = list(values) if self._exact else array("d", map(float, values))

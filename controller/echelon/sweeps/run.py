@@ -15,13 +15,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from echelon.experiments.tables import Cell, Table
-from echelon.fluid.compiled import shared_rates_in_floats
 from echelon.points.code import code_digest
 from echelon.points.lines import LineStore
 from echelon.points.store import Stored
@@ -36,9 +35,6 @@ from echelon.sweeps.spec import Sweep, Variant
 RESULTS, REPORT, SWEEP = "results.jsonl", "report.md", "sweep.json"
 _NAMED = 10
 """The number of missing runs that the report names."""
-MANY_RUNS = 50
-"""The number of runs from which on processes load the compiled fluid engine before their first run. Otherwise each of
-them interprets its first runs until loading has paid for itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +52,10 @@ def sweep_into(out: Path, of: Sweep, workers: int | Cluster, progress: CommandPr
     Whatever ends the sweep, the tables say what is missing. Raises `SweepError` if a run fails, and `OSError` if
     nothing can be written.
     """
-    compiled = of.target == FLUID and len(of.variants) * len(of.policies) >= MANY_RUNS
     tasks = {
         (number, task.identity["policy"]): task
         for number, variant in enumerate(of.variants)
-        for task in _tasks(of, number, variant, compiled)
+        for task in _tasks(of, number, variant)
     }
     out.mkdir(parents=True, exist_ok=True)
     store = LineStore(out / RESULTS)
@@ -149,7 +144,7 @@ def _document(of: Sweep, overview: Table, missing: Table) -> dict[str, Any]:
     }
 
 
-def _tasks(of: Sweep, number: int, variant: Variant, compiled: bool) -> Iterator[Task]:
+def _tasks(of: Sweep, number: int, variant: Variant) -> Iterator[Task]:
     determined = {
         "scenario": scenario_digest(scenario_of({**variant.document, "policies": of.policies}, of.file)),
         "values": dict(variant.values),
@@ -159,28 +154,16 @@ def _tasks(of: Sweep, number: int, variant: Variant, compiled: bool) -> Iterator
     }
     for choice in of.policies:
         document = {**variant.document, "policies": [choice]}
-        run = partial(measure, document, str(of.file), of.target, of.scale, compiled)
+        run = partial(measure, document, str(of.file), of.target, of.scale)
         yield Task(f"variant {number}, {choice.label}", {**determined, "policy": choice.label}, run)
 
 
-def measure(
-    document: Mapping[str, Any], file: str, target: str, scale: Fraction, compiled: bool = False
-) -> dict[str, Any]:
-    """Run a document with one policy. Return what ``results.json`` has of it, without single flows.
-
-    With `compiled`, this process computes with the compiled fluid engine from the first run on, if it can.
-    """
-    if compiled:
-        _load_compiled()
+def measure(document: Mapping[str, Any], file: str, target: str, scale: Fraction) -> dict[str, Any]:
+    """Run a document with one policy. Return what ``results.json`` has of it, without single flows."""
     comparison = simulate(scenario_of(document, file), target=target, scale=scale)
     found: dict[str, Any]
     (found,) = summary(comparison.results)["results"].values()
     return found
-
-
-@cache
-def _load_compiled() -> None:
-    shared_rates_in_floats.load()
 
 
 def _jobs(of: Sweep, found: Mapping[Place, Stored]) -> Table:

