@@ -190,6 +190,15 @@ def test_the_report_agrees_with_the_assembly(arch: str) -> None:
         assert stage.blocks(of_tcam=False) == said["sram_blocks"], number
 
 
+@pytest.mark.parametrize("arch", CHIPS)
+def test_each_register_is_in_one_stage(arch: str) -> None:
+    """Where a stage has no room for the second of two accesses, p4c puts it, and a second register, into the next."""
+    assembly = (BUILD / arch / "echelon.bfa").read_text()
+    names = re.findall(r"^  stateful .*:\n    p4: \{ name: (\S+), size", assembly, re.MULTILINE)
+    assert "EchelonIngress.by_deadline.reference" in names
+    assert len(names) == len(set(names))
+
+
 def selects(assembly: str) -> dict[str, set[str]]:
     """Return the patterns that the states of the ingress parser match, as bits and `*`, by the P4 program's state."""
     (parser,) = re.findall(r"^parser ingress:\n(?:(?:[ #].*)?\n)*", assembly, re.MULTILINE)

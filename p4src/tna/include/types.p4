@@ -167,6 +167,7 @@ struct egress_metadata_t {
 #define INITIALIZED_METADATA @pa_auto_init_metadata
 #else
 #define INITIALIZED_METADATA \
+    @pa_no_overlay("ingress", "meta.left") \
     @pa_no_overlay("ingress", "meta.starts") \
     @pa_no_overlay("ingress", "meta.forwarded") \
     @pa_no_overlay("ingress", "meta.flooded") \

@@ -69,18 +69,14 @@ control Iteration(inout metadata_t meta) {
     }
 
     apply {
-        if (meta.ranking == Ranking.DEADLINE) {
-            if (meta.pass == PASS_FIRST) {
-                meta.ahead = look_at_echelonflow.execute(meta.echelonflow);
-            } else {
-                meta.ahead = open_echelonflow.execute(meta.echelonflow);
-            }
+        if (meta.ranking == Ranking.DEADLINE && meta.pass == PASS_FIRST) {
+            meta.ahead = look_at_echelonflow.execute(meta.echelonflow);
+        } else if (meta.ranking == Ranking.DEADLINE) {
+            meta.ahead = open_echelonflow.execute(meta.echelonflow);
+        } else if (meta.ranking == Ranking.ATTAINED && meta.pass == PASS_FIRST) {
+            meta.ahead = look_at_group.execute(meta.group);
         } else if (meta.ranking == Ranking.ATTAINED) {
-            if (meta.pass == PASS_FIRST) {
-                meta.ahead = look_at_group.execute(meta.group);
-            } else {
-                meta.ahead = open_group.execute(meta.group);
-            }
+            meta.ahead = open_group.execute(meta.group);
         }
         if (meta.ranking == Ranking.DEADLINE || meta.ranking == Ranking.ATTAINED) {
             compare.apply();

@@ -126,23 +126,16 @@ control StreamQueue(inout metadata_t meta, inout ingress_intrinsic_metadata_for_
 
 control Promotion(in bridge_h bridge, out queue_t queue) {
     Register<queue_t, stream_id_t>(STREAMS) stream_queue;
-    RegisterAction<queue_t, stream_id_t, queue_t>(stream_queue) move = {
+    RegisterAction<queue_t, stream_id_t, queue_t>(stream_queue) move_or_stay = {
         void apply(inout queue_t present, out queue_t found) {
-            present = bridge.wanted;
-            found = present;
-        }
-    };
-    RegisterAction<queue_t, stream_id_t, queue_t>(stream_queue) stay = {
-        void apply(inout queue_t present, out queue_t found) {
+            if (bridge.may_move == 1) {
+                present = bridge.wanted;
+            }
             found = present;
         }
     };
 
     apply {
-        if (bridge.may_move == 1) {
-            queue = move.execute(bridge.stream[STREAM_ID_BITS - 1:0]);
-        } else {
-            queue = stay.execute(bridge.stream[STREAM_ID_BITS - 1:0]);
-        }
+        queue = move_or_stay.execute(bridge.stream[STREAM_ID_BITS - 1:0]);
     }
 }

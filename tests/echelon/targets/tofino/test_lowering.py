@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from echelon.lowering.identity import SegmentIdentity
+from echelon.lowering.identity import SegmentIdentity, ShimIdentity
 from echelon.lowering.intent import Interval, Prefix, TableEntry
 from echelon.lowering.lower import Lowering
 from echelon.plan import FlowPlan, Plan
-from echelon.rankings.deadline import Deadline
+from echelon.rankings.deadline import Deadline, Relative
 from echelon.targets import TARGETS
 from echelon.targets.tofino.options import TofinoOptions
 from tests.echelon.southbound.conftest import DEADLINES, STRICT, diamond
@@ -67,3 +67,29 @@ def test_each_kind_of_switch_gets_the_plan_in_its_own_units_and_widths() -> None
     }
     assert not _entries(ours, "promotion_hold")
     assert {"cells"} == {name for e in _entries(tofinos, "ecn_threshold") for name, _ in e.actions[0].arguments}
+
+
+def test_all_bytes_of_a_flow_that_is_known_by_them_count_on_a_tofino() -> None:
+    """The unit is 8 ticks for each of the 65,536 ranks, and two bytes are a microsecond."""
+    fabric = diamond()
+    softswitch = TARGETS["softswitch"].capabilities(TARGETS["softswitch"].options())
+    kinds = {name: TOFINO if name == "s3" else softswitch for name in fabric.switches}
+    relative = Relative(Fraction(8 * 65536 * 1024, 10**9), Fraction(0), Fraction(0), Fraction(1), (Fraction(1, 8),))
+    ranking = Deadline("e", Fraction(0), (), 1, 7, relative, Fraction(1024, 10**6), left_shift=1)
+    flows = tuple(FlowPlan("a", name, ranking, ("h1", "s1", "s3", "s4", "h2")) for name in ("known", "marked"))
+    known = SegmentIdentity("10.0.0.1", "10.0.0.2", "tcp", 4000, 5000, 1000, 1000 + 2 * 8192, 1 << 20, Fraction(1))
+    identities = {"known": known, "marked": ShimIdentity(1, 0)}
+    intents = Lowering(fabric, kinds).lower(Plan("test", flows, STRICT), {"a": identities})
+
+    def arguments(switch: str) -> list[dict[str, int]]:
+        return [dict(entry.actions[0].arguments) for entry in _entries(intents[switch].entries, "flow")]
+
+    known_there, marked_there = arguments("s3")
+    # 1000 ticks later than the offset, and 8000 more for all of its bytes.
+    assert -known_there["handicap"] % (1 << 32) == 9000 // 8
+    assert -marked_there["handicap"] % (1 << 32) == 1000 // 8
+    units = TOFINO.units
+    assert (known_there["left_shift"], marked_there["left_shift"]) == (units.left_shift(None), units.left_shift(1 + 3))
+    # The others count what is left of both.
+    for of_flow in arguments("s4"):
+        assert (of_flow["due_us"], of_flow["left_shift"]) == (1024, softswitch.units.left_shift(1))
