@@ -157,7 +157,7 @@ def _rounds(client: Client, pid: int, jobs: int, group: int, rounds: int) -> Ite
 
 def _until_chosen(client: Client) -> None:
     give_up_at = time.monotonic() + CHOSEN_S
-    while not ((status := client.status()).settled and not getattr(status, "searching", False)):
+    while not (status := client.status()).settled or status.searching or set(status.switches) != {"ready"}:
         assert time.monotonic() < give_up_at
         time.sleep(POLL_S)
 

@@ -59,6 +59,9 @@ class Settings:
     """Whether observed distances replace profiled ones."""
     correct_sizes: bool = False
     """Whether sizes that hosts measured replace those of job files."""
+    search_after_s: float = 0.0
+    """The time between a plan and the search for a better one, in which switches are brought to it and other changes
+    may come."""
     search_again: bool = True
     """Whether a plan is searched for anew where iterations take another time than predicted."""
     starts_known: bool = False
@@ -99,7 +102,7 @@ class Machine:
         self._measurements = Measurements()
         self._pipeline = PlanPipeline(planner)
         self._reactions = Reactions()
-        self.searches = Searches(again=settings.search_again)
+        self.searches = Searches(after_s=settings.search_after_s, again=settings.search_again)
         self._requests = Requests(self.jobs, self.progress, settings.fabric, settings.flows_per_job)
         self._dry_runs = DryRuns(self.jobs, self._requests.check)
         self._switches = {name: _Switch() for name in settings.fabric.switches}
@@ -288,7 +291,7 @@ class Machine:
             case "hold" if alarm.number == self._reactions.holding:
                 return self._reactions.finish()
             case "search":
-                self.searches.rested()
+                self.searches.rested(alarm.number)
             case "term":
                 return [effects.RaiseTerm(alarm.switch, alarm.number)]
         return []

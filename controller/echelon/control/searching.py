@@ -58,20 +58,23 @@ class _Watch:
 class Searches:
     """The searches for the plans of all groups of jobs. Attributes are for reading.
 
-    `again`: whether plans are searched for anew where predictions are wrong.
+    `after_s`: how long after a plan it is looked what it lacks. `again`: whether plans are searched for anew where
+    predictions are wrong.
     """
 
-    def __init__(self, *, again: bool) -> None:
+    def __init__(self, *, after_s: float, again: bool) -> None:
         self.plans: Mapping[Group, str] = {}
         """By what each group of jobs is planned."""
         self.chosen: dict[Group, Chosen] = {}
+        self._after_s = after_s
         self._judges = again
         self._policy: Policy | None = None
         """The policy of the plan in force."""
         self._due = False
         """The policy has to be asked what its plan lacks."""
-        self._resting = False
-        """A search has failed, and the next one has to wait."""
+        self._alarms = 0
+        self._waits: int | None = None
+        """The alarm that is waited for, after a plan or a search that has failed."""
         self._failures = 0
         self._number = 0
         self._under_way: DueSearch | None = None
@@ -85,22 +88,24 @@ class Searches:
     @property
     def is_busy(self) -> bool:
         """Whether a better plan may come soon."""
-        return self._under_way is not None or (self._due and not self._resting)
+        return self._under_way is not None or (self._due and not self._failures)
 
     # -- searches ------------------------------------------------------------------------------------------------------
 
     def planned(self, planned: Planned) -> list[Effect]:
         """Look what a plan that is in force lacks."""
         if planned.policy is not self._policy:
-            self._policy, self.chosen = planned.policy, {}
+            self._policy, self.chosen, self._failures = planned.policy, {}, 0
         self._due = isinstance(planned.policy, Searching)
-        return [] if self._due else self.listed(events.SearchesListed((), {}))
+        if not self._due:
+            return self.listed(events.SearchesListed((), {}))
+        return self._wait(self._after_s) if self._after_s and self._waits is None else []
 
     def work(
         self, planner: Planner, last: Planned, fabric: Fabric, starts_s: Callable[[], Mapping[str, float]]
     ) -> effects.ListSearches | None:
         """Return what the free planner has to do, if anything. `starts_s` says when jobs will begin an iteration."""
-        if not self._due or self._resting:
+        if not self._due or self._waits is not None:
             return None
         self._due = False
         return effects.ListSearches(planner, last, fabric, frozenset(self._missed), starts_s())
@@ -131,9 +136,15 @@ class Searches:
         if self._under_way is not None and event.number == self._number:
             self._result = event
 
-    def rested(self) -> None:
-        """Look again after a search that has failed."""
-        self._due, self._resting = True, False
+    def _wait(self, delay_s: float) -> list[Effect]:
+        self._alarms += 1
+        self._waits = self._alarms
+        return [effects.SetAlarm(events.Alarm("search", self._alarms), delay_s)]
+
+    def rested(self, alarm: int) -> None:
+        """Look again after a plan, or after a search that has failed."""
+        if alarm == self._waits:
+            self._waits = None
 
     def take(
         self, planner: Planner, last: Planned, fabric: Fabric, now: Instant
@@ -153,10 +164,8 @@ class Searches:
             if not result.retry:
                 planner.adopt(due, None)
                 return out, None
-            self._resting = True
             self._failures += 1
-            delay_s = min(LONGEST_RETRY_S, RETRY_S * 2.0 ** min(self._failures - 1, 30))
-            return [*out, effects.SetAlarm(events.Alarm("search"), delay_s)], None
+            return out + self._wait(min(LONGEST_RETRY_S, RETRY_S * 2.0 ** min(self._failures - 1, 30))), None
         self._failures = 0
         self.chosen[group] = Chosen(result.choice, self.plans.get(group, ""), result.took_s, now.at)
         try:

@@ -41,6 +41,7 @@ T = TypeVar("T")
 
 _COUNT_S = 0.1
 """Maximum staleness of the jobs-by-state metric."""
+_SEARCH_AFTER_S = 0.1
 
 log = logs.get(__name__)
 
@@ -140,6 +141,7 @@ class Leader:
             coalesce_s=config.coalesce_s,
             correct_distances=config.correct_distances,
             correct_sizes=config.correct_sizes,
+            search_after_s=_SEARCH_AFTER_S,
         )
         planner = Planner(capabilities, clock=time.perf_counter)
         try:
