@@ -74,9 +74,10 @@ def perform(target: Callable[..., PolicyRun], which: Scenario, policy: str, **pa
 
 
 @cache
-def softswitch(name: str, policy: str, **changes: object) -> Run:
-    """Run `policy` over packets; `changes` replace values of the scenario."""
-    return perform(virtual_run.run, replace(scenario(name), **changes), policy)  # type: ignore[arg-type]
+def softswitch(name: str, policy: str, order: str | None = None, **changes: object) -> Run:
+    """Run `policy` over packets, in this order; `changes` replace values of the scenario."""
+    parameters = {} if order is None else {"order": order}
+    return perform(virtual_run.run, replace(scenario(name), **changes), policy, **parameters)  # type: ignore[arg-type]
 
 
 @cache

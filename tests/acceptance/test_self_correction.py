@@ -47,7 +47,7 @@ UNEVEN = "worst_1580"
 
 
 def uneven(**changes: object) -> Run:
-    return softswitch(UNEVEN, "echelon", iterations=9, **changes)
+    return softswitch(UNEVEN, "echelon", "memory", iterations=9, **changes)
 
 
 @pytest.mark.xdist_group(UNEVEN)

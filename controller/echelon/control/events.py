@@ -16,7 +16,7 @@ from echelon.documents import DocumentError
 from echelon.jobs.spec import JobSpec
 from echelon.lowering.identity import FiveTuple
 from echelon.lowering.intent import TableEntry
-from echelon.policies.base import Choice, Group
+from echelon.policies.base import Choice, Group, Labelled
 from echelon.telemetry.sizes import HostIteration
 
 
@@ -219,7 +219,7 @@ class SearchFound:
     """A search has a result, in answer to `SearchPlan`."""
 
     number: int
-    choice: Choice
+    choice: Choice[Labelled]
     took_s: float
 
 

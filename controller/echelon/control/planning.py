@@ -32,7 +32,7 @@ from echelon.lowering.lower import Lowering, LoweringError, limits
 from echelon.lowering.numbering import Numbering
 from echelon.plan import FlowPlan, Plan
 from echelon.policies import PlanError, make_policy
-from echelon.policies.base import Carried, Choice, Group, Policy, Search, Searching
+from echelon.policies.base import Carried, Choice, Group, Labelled, Policy, Search, Searching
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ class Planner:
         """Return whether nothing that a search depends on has changed since."""
         return Basis.of(due.search.group, {job.name: job for job in last.jobs}, fabric).same(due.basis)
 
-    def adopt(self, due: DueSearch, choice: Choice | None) -> bool:
+    def adopt(self, due: DueSearch, choice: Choice[Labelled] | None) -> bool:
         """Take the result of a search; None: there is none, nor will there be. Return whether the next plan differs.
 
         Raises `PlanningError` if the policy does not take it.

@@ -16,7 +16,7 @@ from echelon.control.effects import Effect
 from echelon.control.events import Instant
 from echelon.control.planning import DueSearch, Planned, Planner, PlanningError
 from echelon.fabric.model import Fabric
-from echelon.policies.base import Choice, Group, Policy, Prediction, Searching
+from echelon.policies.base import Choice, Group, Labelled, Policy, Prediction, Searching
 
 OFF = 0.03
 """The part by which iterations may take longer or shorter than predicted before a plan is searched for anew."""
@@ -35,7 +35,7 @@ _PAST = 32
 class Chosen:
     """The result of the last search for a group of jobs."""
 
-    choice: Choice
+    choice: Choice[Labelled]
     before: str
     """The plan that was in force."""
     took_s: float
@@ -241,6 +241,6 @@ def _plan_chosen(jobs: tuple[str, ...], chosen: Chosen) -> facts.PlanChosen:
     )
 
 
-def mean_slowdown(of: Prediction) -> float:
+def mean_slowdown(of: Prediction[Labelled]) -> float:
     """Return the mean slowdown of the jobs; 0 if there was no simulation."""
     return fmean(of.slowdowns.values()) if of.slowdowns else 0.0

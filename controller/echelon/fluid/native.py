@@ -81,7 +81,7 @@ def executable(plan: Plan) -> bool:
     )
 
 
-class Network:
+class NativeNetwork:
     """Jobs and a fabric as the engine takes them, for any number of runs."""
 
     def __init__(
@@ -256,7 +256,7 @@ class NativeRun:
 
     def __init__(
         self,
-        network: Network,
+        network: NativeNetwork,
         plan: Plan,
         starts_s: Sequence[float],
         *,

@@ -142,7 +142,7 @@ def _in_c(
     """Return what `simulate` returns, computed by the engine in C."""
     for job in jobs:
         JobExecution[Number](job)  # says what is wrong with a job
-    network = native.Network(
+    network = native.NativeNetwork(
         jobs, fabric, windows, _routed(background, fabric), {key: float(delay_s) for key, delay_s in delays.items()}
     )
     run = native.NativeRun(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from echelon.documents import Section
 from echelon.fabric.model import Fabric
@@ -62,36 +63,42 @@ class Labelled(Protocol):
         """Return a name for people."""
 
 
-class Prediction(Protocol):
+C = TypeVar("C", bound=Labelled, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction(Generic[C]):
     """What a way to plan does, as simulated."""
 
-    @property
-    def candidate(self) -> Labelled: ...
-    @property
-    def slowdowns(self) -> Mapping[str, float]:
-        """Return the mean time of an iteration over that alone, by job; empty if there was no simulation."""
-
-    @property
-    def score(self) -> float:
-        """Return what is compared: lower is better."""
-
-    @property
-    def draws(self) -> int:
-        """Return in how many draws of what is not known it was simulated."""
-
-    @property
-    def problem(self) -> str | None:
-        """Return the reason why it cannot be planned or simulated."""
+    candidate: C
+    slowdowns: Mapping[str, float]
+    """The mean time of an iteration over that alone, by job; empty if there was no simulation."""
+    score: float
+    """What is compared: lower is better."""
+    draws: int
+    """The number of draws of what is not known in which it was simulated."""
+    problem: str | None = None
+    """The reason why it cannot be planned or simulated."""
 
 
-class Choice(Protocol):
+@dataclass(frozen=True, slots=True)
+class Choice(Generic[C]):
     """The result of a search."""
 
-    @property
-    def best(self) -> Prediction: ...
-    @property
-    def tried(self) -> Sequence[Prediction]:
-        """Return all predictions, the best first."""
+    best: Prediction[C]
+    tried: tuple[Prediction[C], ...]
+    """All predictions, the best first."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan(Generic[C]):
+    """The plan of a group."""
+
+    candidate: C
+    choice: Choice[C] | None = None
+    """The search that chose it; None: it has not been searched for, or was searched for before a restart."""
+    before: C | None = None
+    """The plan that the search replaced."""
 
 
 class Search(Protocol):
@@ -99,18 +106,8 @@ class Search(Protocol):
 
     @property
     def group(self) -> Group: ...
-    def run(self) -> Choice:
+    def run(self) -> Choice[Labelled]:
         """Return the best plan, after seconds or minutes. Raises `PlanError` if there is none."""
-
-
-class Found(Protocol):
-    """The plan of a group."""
-
-    @property
-    def candidate(self) -> Labelled: ...
-    @property
-    def choice(self) -> Choice | None:
-        """Return the search that chose it; None: it was not searched for since the start."""
 
 
 @runtime_checkable
@@ -136,5 +133,5 @@ class Searching(Protocol):
         """Take back what `adopt` did last for the group, because the switches cannot carry it."""
 
     @property
-    def choices(self) -> Mapping[Group, Found]:
+    def choices(self) -> Mapping[Group, GroupPlan[Labelled]]:
         """The plan of each group of the last plan."""

@@ -20,7 +20,7 @@ from echelon.fabric.model import CableLink, Fabric
 from echelon.lowering.difference import OwnedEntry
 from echelon.lowering.intent import Intent, Interval, Match, Prefix, QueueSetting, TableEntry
 from echelon.plan import FlowPlan, Plan
-from echelon.policies.base import Prediction
+from echelon.policies.base import Labelled, Prediction
 from echelon.rankings.base import Ranking
 from echelon.service.interface import FlowQuery
 from echelon.service.resources import (
@@ -384,7 +384,7 @@ def _choice(jobs: tuple[str, ...], plan: str, chosen: Chosen | None) -> ChoiceRe
     )
 
 
-def _candidate(of: Prediction) -> CandidateResource:
+def _candidate(of: Prediction[Labelled]) -> CandidateResource:
     simulated = bool(of.slowdowns)
     return CandidateResource(
         plan=of.candidate.label,

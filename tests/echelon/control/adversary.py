@@ -27,10 +27,10 @@ from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.intent import Part
 from echelon.plan import FlowPlan
 from echelon.policies import PlanError
-from echelon.policies.base import Policy
-from echelon.policies.echelon.candidates import Candidate, candidates
+from echelon.policies.base import Choice, Policy, Prediction
+from echelon.policies.echelon.candidates import CandidatePlan, candidates
 from echelon.policies.echelon.policy import Echelon
-from echelon.policies.echelon.search import Choice, Prediction, Search
+from echelon.policies.echelon.search import PlanSearch
 from echelon.telemetry.sizes import HostIteration
 from tests.echelon.control.world import FINISH, START, World, known_flows, merged, ring, small, two_by_two
 
@@ -60,15 +60,15 @@ TIGHT = small(max_flows=12)
 class Whim:
     """A search that finds anything, also what switches cannot carry and what cannot be planned."""
 
-    def __init__(self, search: Search, number: int) -> None:
+    def __init__(self, search: PlanSearch, number: int) -> None:
         self.group = search.group
         self._number = number
 
-    def run(self) -> Choice:
+    def run(self) -> Choice[CandidatePlan]:
         rng = random.Random(f"{sorted(self.group)} {self._number}")
         if rng.random() < 0.1:
             raise PlanError("no plan can be simulated")
-        one = rng.choice((*candidates(several_paths=True), Candidate(policy="none")))
+        one = rng.choice((*candidates(several_paths=True), CandidatePlan(policy="none")))
         found = Prediction(one, dict.fromkeys(self.group, 1.0), 1.0, 1)
         return Choice(found, (found,))
 

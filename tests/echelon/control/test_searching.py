@@ -15,25 +15,26 @@ from echelon.control.searching import JUDGED, LONGEST_RETRY_S, RETRY_S
 from echelon.fabric.model import Fabric
 from echelon.plan import FlowPlan
 from echelon.policies import PlanError
-from echelon.policies.echelon.candidates import FAIR, Candidate
+from echelon.policies.base import Choice, Prediction
+from echelon.policies.echelon.candidates import FAIR, CandidatePlan
 from echelon.policies.echelon.policy import Echelon
-from echelon.policies.echelon.search import Choice, Prediction, Search
+from echelon.policies.echelon.search import PlanSearch
 from tests.echelon.control.world import START, World, ring, two_by_two
 
-SRPT = Candidate(policy="srpt")
-NOTHING_BETTER = Candidate("k3")
-IMPOSSIBLE = Candidate(policy="there-is-none")
+SRPT = CandidatePlan(policy="srpt")
+NOTHING_BETTER = CandidatePlan("k3")
+IMPOSSIBLE = CandidatePlan(policy="there-is-none")
 
 
 class Told:
     """A search that finds what a test says, or nothing."""
 
-    def __init__(self, search: Search, found: Candidate | None, slowdown: float) -> None:
+    def __init__(self, search: PlanSearch, found: CandidatePlan | None, slowdown: float) -> None:
         self.group = search.group
         self._found = found
         self._slowdown = slowdown
 
-    def run(self) -> Choice:
+    def run(self) -> Choice[CandidatePlan]:
         if self._found is None:
             raise PlanError("no plan can be simulated")
         best = Prediction(self._found, dict.fromkeys(self.group, self._slowdown), 1.1 * self._slowdown, 4)
@@ -45,7 +46,7 @@ class Scripted(Echelon):
 
     name = "scripted"
 
-    def __init__(self, finds: list[Candidate | None], slowdown: float = 1.0) -> None:
+    def __init__(self, finds: list[CandidatePlan | None], slowdown: float = 1.0) -> None:
         super().__init__()
         self._finds, self._slowdown = finds, slowdown
         self.starts_s: list[Mapping[str, float]] = []
@@ -56,7 +57,7 @@ class Scripted(Echelon):
         found = super().searches(*args, **others)
         return [Told(search, self._finds[0], self._slowdown) for search in found]
 
-    def adopt(self, group: frozenset[str], choice: Choice) -> bool:
+    def adopt(self, group: frozenset[str], choice: Choice[CandidatePlan]) -> bool:
         self._finds[1:] and self._finds.pop(0)
         return super().adopt(group, choice)
 
@@ -66,7 +67,7 @@ def fabric() -> Fabric:
     return two_by_two()
 
 
-def world_of(fabric: Fabric, *finds: Candidate | None, slowdown: float = 1.0) -> tuple[World, list[Scripted]]:
+def world_of(fabric: Fabric, *finds: CandidatePlan | None, slowdown: float = 1.0) -> tuple[World, list[Scripted]]:
     """Return a world at rest with two jobs that share links, and the policies that it has made; no search is run."""
     made: list[Scripted] = []
 
@@ -204,7 +205,7 @@ def test_a_result_that_meets_a_change_on_its_way_is_not_taken(fabric: Fabric) ->
         world.carry_out(world.waiting(Save)[0])
     world.carry_out(*world.waiting(SearchPlan))
     all_but_searches(world)
-    assert labels(world) == {"rule k3"}
+    assert labels(world) == {"rule memory"}
     assert not any(isinstance(fact, PlanChosen) for fact in world.facts)
 
 

@@ -22,9 +22,9 @@ from echelon.jobs.paradigms.data import all_reduce
 from echelon.jobs.pipelines.gpipe import gpipe
 from echelon.plan import Plan
 from echelon.policies import make_policy
-from echelon.policies.echelon.candidates import Candidate, candidates
+from echelon.policies.echelon.candidates import CandidatePlan, candidates
 from echelon.policies.echelon.policy import Echelon
-from echelon.policies.echelon.search import ITERATIONS, WORST, Doubt, Search
+from echelon.policies.echelon.search import ITERATIONS, WORST, Doubt, PlanSearch
 
 RATE_BPS = 8_000_000
 EXACT = Doubt(draws=0)
@@ -63,9 +63,9 @@ def mix(seed: int, count: int) -> list[Job]:
     return jobs
 
 
-def search(jobs: Sequence[Job], fabric: Fabric, **options: float) -> Search:
+def search(jobs: Sequence[Job], fabric: Fabric, **options: float) -> PlanSearch:
     starts_s = {job.name: float(job.start_s) for job in jobs}
-    return Search(jobs, fabric, candidates(False), EXACT, Candidate("k3"), starts_s=starts_s, **options)
+    return PlanSearch(jobs, fabric, candidates(False), EXACT, CandidatePlan("k3"), starts_s=starts_s, **options)
 
 
 def by_hand(jobs: Sequence[Job], fabric: Fabric, plan: Plan) -> dict[str, float]:
@@ -110,8 +110,8 @@ def test_a_limit_keeps_every_job_from_being_slower_than_under_fair_sharing(seed:
 
 def test_a_search_depends_on_nothing_else() -> None:
     jobs, fabric = mix(7, 3), pairs(3)
-    again = Search(jobs, fabric, candidates(False), Doubt(), Candidate("k3"))
-    assert again.run() == Search(jobs, fabric, candidates(False), Doubt(), Candidate("k3")).run()
+    again = PlanSearch(jobs, fabric, candidates(False), Doubt(), CandidatePlan("k3"))
+    assert again.run() == PlanSearch(jobs, fabric, candidates(False), Doubt(), CandidatePlan("k3")).run()
 
 
 def test_a_restart_goes_on_with_the_chosen_plan() -> None:

@@ -24,7 +24,7 @@ PATHS: Mapping[str, Callable[[], PathChooser] | None] = {"kept": None, "crux": L
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CandidatePlan:
     """A way to plan: a rule or a named order of ours, or another policy."""
 
     rule: str = ""
@@ -67,7 +67,7 @@ class Candidate:
         }
 
     @classmethod
-    def of_document(cls, document: Mapping[str, Any]) -> Candidate:
+    def of_document(cls, document: Mapping[str, Any]) -> CandidatePlan:
         """Return what `to_document` returned. Raises `ValueError` for a rule, policy or paths that there are not."""
         parameters = tuple((str(key), str(value)) for key, value in document["parameters"].items())
         found = cls(
@@ -104,28 +104,28 @@ def order_named(name: str) -> Order:
     return Blended(RULES[name]) if name in RULES else ORDERS[name]()
 
 
-ALONE = Candidate("memory")
+ALONE = CandidatePlan("memory")
 """The plan of a job that shares no links: by deadline alone."""
-AT_ONCE = Candidate("k3")
+AT_ONCE = CandidatePlan("k3")
 """The plan of other jobs before any simulation."""
-FAIR = Candidate(policy="fair")
+FAIR = CandidatePlan(policy="fair")
 OTHERS = (
     FAIR,
-    Candidate(policy="srpt"),
-    Candidate(policy="crux", parameters=(("paths", "given"),)),
-    Candidate(policy="cassini"),
-    Candidate(policy="mltcp"),
-    Candidate(policy="unfair"),
+    CandidatePlan(policy="srpt"),
+    CandidatePlan(policy="crux", parameters=(("paths", "given"),)),
+    CandidatePlan(policy="cassini"),
+    CandidatePlan(policy="mltcp"),
+    CandidatePlan(policy="unfair"),
 )
 """Other policies of which switches execute the plan without a controller."""
 SHIFTED = ("k3", "n2")
 """The rules that are also simulated with shifts."""
 
 
-def candidates(several_paths: bool) -> Sequence[Candidate]:
+def candidates(several_paths: bool) -> Sequence[CandidatePlan]:
     """Return all candidates, `AT_ONCE` first; `several_paths`: whether some connection has a choice of paths."""
-    own = [Candidate(name) for name in (*RULES, "normalised")]
-    shifted = [Candidate(name, shifted=True) for name in SHIFTED]
+    own = [CandidatePlan(name) for name in (*RULES, "normalised")]
+    shifted = [CandidatePlan(name, shifted=True) for name in SHIFTED]
     found = [AT_ONCE, *(one for one in (*own, *shifted, *OTHERS) if one != AT_ONCE)]
     if several_paths:
         found += [replace(one, paths="crux") for one in found]

@@ -26,23 +26,12 @@ from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.paths import check_names, links_of
 from echelon.plan import FlowPlan, Plan, PlanError, PortSchedule
-from echelon.policies.base import Group, Policy
-from echelon.policies.echelon.candidates import ALONE, AT_ONCE, RULES, Candidate, candidates
+from echelon.policies.base import Choice, Group, GroupPlan, Policy
+from echelon.policies.echelon.candidates import ALONE, AT_ONCE, RULES, CandidatePlan, candidates
 from echelon.policies.echelon.ordered import Ordered
-from echelon.policies.echelon.search import Choice, Doubt, Search
+from echelon.policies.echelon.search import Doubt, PlanSearch
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The plan of a group of jobs."""
-
-    candidate: Candidate
-    choice: Choice | None = None
-    """The search that chose it; None: it has not been searched for, or was searched for before a restart."""
-    before: Candidate | None = None
-    """The plan that the search replaced."""
 
 
 class Echelon:
@@ -85,14 +74,14 @@ class Echelon:
         chosen = self.Parameters() if parameters is None else parameters
         self._parameters = chosen
         rule = AT_ONCE.rule if chosen.order == "left" else chosen.order
-        self._at_once = Candidate(rule, paths=chosen.paths, shifted=chosen.shifts == "cassini")
+        self._at_once = CandidatePlan(rule, paths=chosen.paths, shifted=chosen.shifts == "cassini")
         self._router = Router()
         self._links = Kept(_links)
-        self._found: dict[Group, Found] = {}
+        self._found: dict[Group, GroupPlan[CandidatePlan]] = {}
         """Of the groups of the last plan, and of some of the same jobs that were groups before."""
         self._groups: Sequence[Group] = ()
         """The groups of the last plan."""
-        self._planners: dict[tuple[Candidate, Group | None], tuple[Policy, PathChooser | None]] = {}
+        self._planners: dict[tuple[CandidatePlan, Group | None], tuple[Policy, PathChooser | None]] = {}
         self._of_job: dict[str, Policy] = {}
         self._places: dict[str, int] = {}
         self._capacities: Mapping[Link, Fraction] = {}
@@ -112,7 +101,7 @@ class Echelon:
             raise PlanError(str(error), error.job, code=error.code) from None
         places = self._numbered(jobs)
         found = self._planned_by(jobs, fabric)
-        together: dict[tuple[Candidate, Group | None], list[Job]] = {}
+        together: dict[tuple[CandidatePlan, Group | None], list[Job]] = {}
         group_of = {name: group for group in found for name in group}
         for job in jobs:
             group = group_of[job.name]
@@ -153,7 +142,7 @@ class Echelon:
         fabric: Fabric,
         again: Iterable[str] = (),
         starts_s: Mapping[str, float] | None = None,
-    ) -> list[Search]:
+    ) -> list[PlanSearch]:
         """Return the searches that the last plan lacks, one for each group of jobs that share links.
 
         `again` names jobs whose groups are searched anew. `starts_s` says when jobs will begin an iteration, by name,
@@ -171,7 +160,7 @@ class Echelon:
                 len(fabric.shortest_paths.switches(*ends)) > 1 for job in members for ends in connections(job)
             )
             out.append(
-                Search(
+                PlanSearch(
                     members,
                     fabric,
                     candidates(several),
@@ -189,21 +178,21 @@ class Echelon:
         chosen = self._parameters
         return Doubt(chosen.draws, chosen.uncertainty)
 
-    def adopt(self, group: Group, choice: Choice) -> bool:
+    def adopt(self, group: Group, choice: Choice[CandidatePlan]) -> bool:
         """Take the result of a search. Return whether the next plan differs; a group that has gone changes nothing."""
         if group not in self._groups:
             return False
         before = self._found[group]
-        self._found[group] = Found(choice.best.candidate, choice, before.candidate)
+        self._found[group] = GroupPlan(choice.best.candidate, choice, before.candidate)
         return before.candidate != choice.best.candidate
 
     def reject(self, group: Group) -> None:
         """Go back to the plan of a group before `adopt`, because switches cannot carry the chosen one."""
         found = self._found[group]
-        self._found[group] = Found(found.before or self._at_once, found.choice)
+        self._found[group] = GroupPlan(found.before or self._at_once, found.choice)
 
     @property
-    def choices(self) -> Mapping[Group, Found]:
+    def choices(self) -> Mapping[Group, GroupPlan[CandidatePlan]]:
         """The plan of each group of jobs, and why."""
         return {group: self._found[group] for group in self._groups}
 
@@ -222,7 +211,8 @@ class Echelon:
         """Continue with these plans. Raises `ValueError`."""
         places = {str(job): int(place) for job, place in document["places"].items()}
         found = {
-            frozenset(map(str, chosen["jobs"])): Found(Candidate.of_document(chosen)) for chosen in document["chosen"]
+            frozenset(map(str, chosen["jobs"])): GroupPlan(CandidatePlan.of_document(chosen))
+            for chosen in document["chosen"]
         }
         self._places, self._found, self._groups = places, found, tuple(found)
 
@@ -237,19 +227,19 @@ class Echelon:
                 places[job.name] = next(free)
         return places
 
-    def _planned_by(self, jobs: Sequence[Job], fabric: Fabric) -> dict[Group, Found]:
+    def _planned_by(self, jobs: Sequence[Job], fabric: Fabric) -> dict[Group, GroupPlan[CandidatePlan]]:
         """Return the groups of jobs, each with its plan: a new group goes on with that of most of its jobs."""
         links = self._links.update({job.name: (job, fabric) for job in jobs})
-        out: dict[Group, Found] = {}
+        out: dict[Group, GroupPlan[CandidatePlan]] = {}
         of = {name: (found, group) for group, found in self.choices.items() for name in group}
         for group in _connected(links):
             known = self._found.get(group)
             if known is None:
                 former = {of[name][1]: of[name][0] for name in group if name in of}
                 closest = max(former, key=lambda other: len(other & group), default=None)
-                known = Found(self._at_once if closest is None else former[closest].candidate)
+                known = GroupPlan(self._at_once if closest is None else former[closest].candidate)
             if len(group) == 1 and self._parameters.plan == "auto":
-                known = Found(ALONE)
+                known = GroupPlan(ALONE)
             out[group] = known
         return out
 

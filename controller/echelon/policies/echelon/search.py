@@ -11,13 +11,14 @@ from random import Random
 from echelon.execution import duration_s
 from echelon.fabric.model import Fabric
 from echelon.fluid.alone_runs import AloneRuns
-from echelon.fluid.native import NativeRun, Network
+from echelon.fluid.native import NativeNetwork, NativeRun
 from echelon.fluid.network import FluidError
 from echelon.fluid.plan_execution import Windows
 from echelon.fluid.slowdown import mean_time_s
 from echelon.jobs.graph import Job
 from echelon.plan import Plan, PlanError
-from echelon.policies.echelon.candidates import ALONE, FAIR, Candidate
+from echelon.policies.base import Choice, Prediction
+from echelon.policies.echelon.candidates import ALONE, FAIR, CandidatePlan
 
 WORST = 0.1
 """The weight of the worst job's slowdown in the score of a plan, beside the mean."""
@@ -48,30 +49,7 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
-    """What a candidate does, as simulated."""
-
-    candidate: Candidate
-    slowdowns: Mapping[str, float]
-    """The mean time of an iteration over that alone, by job; empty if the candidate cannot be planned."""
-    score: float
-    """Lower is better."""
-    draws: int
-    problem: str | None = None
-    """The reason why it cannot be planned or simulated."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The result of a search."""
-
-    best: Prediction
-    tried: tuple[Prediction, ...]
-    """All candidates, the best first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Draw:
+class Unknowns:
     """One draw of what is not known, by job."""
 
     weight: float
@@ -80,7 +58,7 @@ class Draw:
     size_scale: tuple[float, ...]
 
 
-class Search:
+class PlanSearch:
     """A search for the best plan of jobs that share links. It depends on nothing else, and changes nothing.
 
     Args:
@@ -98,9 +76,9 @@ class Search:
         self,
         jobs: Sequence[Job],
         fabric: Fabric,
-        candidates: Sequence[Candidate],
+        candidates: Sequence[CandidatePlan],
         doubt: Doubt,
-        in_force: Candidate,
+        in_force: CandidatePlan,
         *,
         loyal: bool = False,
         limit: float = inf,
@@ -116,16 +94,16 @@ class Search:
         self._limit = limit
         self._starts_s = starts_s or {}
 
-    def run(self) -> Choice:
+    def run(self) -> Choice[CandidatePlan]:
         """Return the best plan. Raises `PlanError` if no candidate can be planned and simulated."""
         alone = AloneRuns().update(self._jobs, self._fabric)
         exactly_s = [float(duration_s(alone[job.name])) for job in self._jobs]
         draws = draws_of(self._jobs, exactly_s, self._doubt, self._starts_s)
         alone_s = [exactly_s, *zip(*(self._alone_s(job, draws[1:]) for job in self._jobs), strict=True)]
-        network = Network(self._jobs, self._fabric, Windows())
+        network = NativeNetwork(self._jobs, self._fabric, Windows())
         plans, problems = self._plans()
         self._weights = [draw.weight for draw in draws]
-        found: dict[Candidate, list[list[float]]] = {candidate: [] for candidate in plans}
+        found: dict[CandidatePlan, list[list[float]]] = {candidate: [] for candidate in plans}
         remaining = list(plans)
         for number, draw in enumerate(draws):
             if number == 1:
@@ -141,9 +119,9 @@ class Search:
             raise PlanError(f"no plan can be simulated: {next(iter(problems.values()), 'there are no candidates')}")
         return self._chosen(found, problems)
 
-    def _alone_s(self, job: Job, draws: Sequence[Draw]) -> list[float]:
+    def _alone_s(self, job: Job, draws: Sequence[Unknowns]) -> list[float]:
         """Return the time of an iteration of a job that has the network to itself, in each draw."""
-        network = Network([job], self._fabric, Windows())
+        network = NativeNetwork([job], self._fabric, Windows())
         plan = ALONE.planner().plan([job], self._fabric)
         at = self._jobs.index(job)
         out = []
@@ -162,9 +140,9 @@ class Search:
             out.append(run.now_s)
         return out
 
-    def _plans(self) -> tuple[dict[Candidate, Plan], dict[Candidate, str]]:
-        plans: dict[Candidate, Plan] = {}
-        problems: dict[Candidate, str] = {}
+    def _plans(self) -> tuple[dict[CandidatePlan, Plan], dict[CandidatePlan, str]]:
+        plans: dict[CandidatePlan, Plan] = {}
+        problems: dict[CandidatePlan, str] = {}
         for candidate in self._candidates:
             try:
                 plans[candidate] = candidate.planner().plan(self._jobs, self._fabric, candidate.chooser())
@@ -172,15 +150,15 @@ class Search:
                 problems[candidate] = str(error)
         return plans, problems
 
-    def _promising(self, found: Mapping[Candidate, Sequence[Sequence[float]]]) -> list[Candidate]:
+    def _promising(self, found: Mapping[CandidatePlan, Sequence[Sequence[float]]]) -> list[CandidatePlan]:
         """Return the candidates that are worth further draws, the plan in force and fair sharing among them."""
         order = sorted(found, key=lambda candidate: self._score(found[candidate]))
         kept = order[: max(_LEAST_KEPT, round(len(order) * _KEPT))]
         return [*kept, *(one for one in (self._in_force, FAIR) if one in found and one not in kept)]
 
     def _chosen(
-        self, found: Mapping[Candidate, Sequence[Sequence[float]]], problems: Mapping[Candidate, str]
-    ) -> Choice:
+        self, found: Mapping[CandidatePlan, Sequence[Sequence[float]]], problems: Mapping[CandidatePlan, str]
+    ) -> Choice[CandidatePlan]:
         most = max(map(len, found.values()))
         predictions = [self._prediction(candidate, of) for candidate, of in found.items()]
         predictions.sort(key=lambda one: (-one.draws, one.score))
@@ -197,17 +175,19 @@ class Search:
         failed = [Prediction(candidate, {}, inf, 0, problem) for candidate, problem in problems.items()]
         return Choice(best, (*predictions, *failed))
 
-    def _is_allowed(self, one: Prediction, found: Mapping[Candidate, Sequence[Sequence[float]]]) -> bool:
+    def _is_allowed(
+        self, one: Prediction[CandidatePlan], found: Mapping[CandidatePlan, Sequence[Sequence[float]]]
+    ) -> bool:
         if FAIR not in found:
             return True
         return self._behind(one, self._prediction(FAIR, found[FAIR]).slowdowns) <= self._limit
 
     @staticmethod
-    def _behind(one: Prediction, fair: Mapping[str, float]) -> float:
+    def _behind(one: Prediction[CandidatePlan], fair: Mapping[str, float]) -> float:
         """Return the largest part by which a job is slower than under fair sharing."""
         return max(slowdown / fair[job] - 1 for job, slowdown in one.slowdowns.items())
 
-    def _prediction(self, candidate: Candidate, of: Sequence[Sequence[float]]) -> Prediction:
+    def _prediction(self, candidate: CandidatePlan, of: Sequence[Sequence[float]]) -> Prediction[CandidatePlan]:
         by_job = {job.name: self._over_draws([draw[at] for draw in of]) for at, job in enumerate(self._jobs)}
         return Prediction(candidate, by_job, self._score(of), len(of))
 
@@ -220,7 +200,9 @@ class Search:
         return fsum(map(mul, self._weights, values)) / fsum(self._weights[: len(values)])
 
 
-def draws_of(jobs: Sequence[Job], alone_s: Sequence[float], doubt: Doubt, starts_s: Mapping[str, float]) -> list[Draw]:
+def draws_of(
+    jobs: Sequence[Job], alone_s: Sequence[float], doubt: Doubt, starts_s: Mapping[str, float]
+) -> list[Unknowns]:
     """Return the draws for these jobs: the same for the same `doubt`. `starts_s` has the phases that are known."""
     found = []
     for number in range(doubt.draws + 1):
@@ -229,13 +211,13 @@ def draws_of(jobs: Sequence[Job], alone_s: Sequence[float], doubt: Doubt, starts
         phases_s = tuple(random.random() * period_s for period_s in alone_s)
         if not number:
             phases_s = tuple(starts_s.get(job.name, at) for job, at in zip(jobs, phases_s, strict=True))
-            found.append(Draw(max(1, doubt.draws), phases_s, (1.0,) * len(jobs), (1.0,) * len(jobs)))
+            found.append(Unknowns(max(1, doubt.draws), phases_s, (1.0,) * len(jobs), (1.0,) * len(jobs)))
         else:
-            found.append(Draw(1, phases_s, scales[0], scales[1]))
+            found.append(Unknowns(1, phases_s, scales[0], scales[1]))
     return found
 
 
-def simulated(network: Network, plan: Plan, draw: Draw, alone_s: Sequence[float]) -> list[float]:
+def simulated(network: NativeNetwork, plan: Plan, draw: Unknowns, alone_s: Sequence[float]) -> list[float]:
     """Return the slowdown of each job in one draw. Raises `FluidError` for a plan that stalls."""
     starts_s = [
         start_s + float(plan.shifts_s.get(job.name, 0))
