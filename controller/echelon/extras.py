@@ -1,4 +1,4 @@
-"""The extras of the package: which one brings what a command imports and the base installation does not have."""
+"""The extras of the package: which one brings what a command imports, or a plug-in that the base does not have."""
 
 from __future__ import annotations
 
@@ -15,6 +15,28 @@ EXTRAS = {
     "torch": "torch",
 }
 """The extra that has a package, by the name under which it is imported."""
+
+_STUDY = ("coflows", "evaluate", "experiment", "place", "sweep")
+PLUG_INS = {
+    "echelon.commands": {
+        **dict.fromkeys(_STUDY, "study"),
+        **dict.fromkeys(("agent", "capture"), "torch"),
+        "import": "importers",
+        "view": "web",
+    },
+    "echelon.stores": {"etcd": "etcd"},
+    "echelon.targets": {"tofino": "tofino"},
+    "echelon.workers": {"program": "torch"},
+}
+"""The extra that brings a plug-in, by entry-point group and name."""
+
+
+def plug_in(group: str, name: str) -> str | None:
+    """Return the line that says how to install the plug-in `name` of an entry-point group; None: there is no such one."""
+    extra = PLUG_INS[group].get(name)
+    if extra is None:
+        return None
+    return f"'{name}' is in the plug-in echelon-{extra} (run: pip install 'echelon-p4[{extra}]')"
 
 
 def how_to_install(error: ImportError) -> str | None:

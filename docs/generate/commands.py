@@ -39,11 +39,11 @@ def commands() -> Iterator[tuple[Path, Any]]:
 
 def tools() -> Iterator[tuple[Path, argparse.ArgumentParser]]:
     """Yield `softswitch` and the tools beside it."""
-    from softswitch.cli import COMMANDS
+    from softswitch.cli import commands as tools_by_name
 
     for path, module in (
         (("softswitch",), "softswitch.cli.switch_command"),
-        *((("softswitch", name), module) for name, module in COMMANDS.items()),
+        *((("softswitch", name), module) for name, module in tools_by_name().items()),
     ):
         tool: Any = importlib.import_module(module)
         # The width of the help follows the terminal otherwise.

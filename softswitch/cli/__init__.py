@@ -9,18 +9,16 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn, Protocol
 
-__all__ = ["COMMANDS", "main", "without_dashes"]
+__all__ = ["commands", "main", "without_dashes"]
 
-COMMANDS = {
+_COMMANDS = {
     "compile": "softswitch.cli.compile_command",
     "stf": "softswitch.cli.stf_command",
-    "tofino": "softswitch.cli.tofino_command",
     "trace": "softswitch.cli.trace_command",
 }
-"""The name and the module of each tool."""
 
 _SWITCH = "softswitch.cli.switch_command"
 
@@ -42,11 +40,21 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} -h)\n")
 
 
+def commands() -> Mapping[str, str]:
+    """Return the module of each tool by its name: our own, and those of the entry-point group `softswitch.commands`."""
+    from importlib.metadata import entry_points
+
+    return {**_COMMANDS, **{entry.name: entry.value for entry in entry_points(group="softswitch.commands")}}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit status: 0, 1 for a test that fails, or 2 for input that cannot be used."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    name = given.pop(0) if given and given[0] in COMMANDS else None
-    module: Command = importlib.import_module(_SWITCH if name is None else COMMANDS[name])
+    name, place = None, _SWITCH
+    if given and not given[0].startswith("-") and given[0] in (found := commands()):
+        name = given.pop(0)
+        place = found[name]
+    module: Command = importlib.import_module(place)
     parser = _Parser(
         prog="softswitch" if name is None else f"softswitch {name}",
         description=module.__doc__,

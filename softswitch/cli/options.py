@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Interface", "NamedFile", "SwitchOptions", "TlsFiles"]
+from softswitch.cli.services import Service
+
+__all__ = ["Interface", "SwitchOptions", "TlsFiles"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,14 +18,6 @@ class Interface:
 
     port: int
     name: str
-
-
-@dataclass(frozen=True, slots=True)
-class NamedFile:
-    """A file and the name of what it describes."""
-
-    name: str
-    path: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +46,10 @@ class SwitchOptions:
     queue_depth_bytes: int | None
     rates_bps: Mapping[int, int | None]
     """The line rate of each limited port, in bits per second. All other ports are infinitely fast."""
-    bf_runtime: str | None
-    """The address of BF Runtime; None: it is not served."""
-    bf_rt_info: NamedFile | None
-    """The description of the program that BF Runtime serves, under the program's name."""
+    asked: tuple[Service, ...]
+    """The servers beside P4Runtime, from plug-ins."""
+    given: argparse.Namespace
+    """All options as they were given: those of the servers are among them."""
     seed: int
     pcap: Path | None
     log_console: bool

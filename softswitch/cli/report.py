@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from softswitch import Switch
 from softswitch.cli.options import SwitchOptions
@@ -12,8 +12,8 @@ from softswitch.realtime import DataPlane
 __all__ = ["ready_line", "summary"]
 
 
-def ready_line(options: SwitchOptions, addresses: Sequence[str], up: Mapping[int, bool]) -> str:
-    """Return one line that names the device, its addresses and its ports. The second address is that of BF Runtime."""
+def ready_line(options: SwitchOptions, addresses: Mapping[str, str], up: Mapping[int, bool]) -> str:
+    """Return one line that names the device, its ports, and the address of everything that it serves, P4Runtime first."""
     ports = []
     for interface in options.interfaces:
         notes = []
@@ -25,9 +25,9 @@ def ready_line(options: SwitchOptions, addresses: Sequence[str], up: Mapping[int
         ports.append(f"{interface.port} {interface.name}" + (f" ({', '.join(notes)})" if notes else ""))
     secure = ", TLS" if options.tls is not None else ""
     listed = f"ports {', '.join(ports)}" if ports else "no ports"
-    address, *others = addresses
-    bf_runtime = "".join(f", BF Runtime at {other}" for other in others)
-    return f"softswitch: device {options.device_id}, P4Runtime and gNMI at {address}{secure}{bf_runtime}, {listed}"
+    first, *others = (f"{name} at {address}" for name, address in addresses.items())
+    served = "".join(f", {other}" for other in others)
+    return f"softswitch: device {options.device_id}, {first}{secure}{served}, {listed}"
 
 
 def summary(options: SwitchOptions, data_plane: DataPlane, switch: Switch | None) -> str:

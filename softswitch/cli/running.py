@@ -13,14 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from softswitch import Program, Switch, load_program
-from softswitch.bfruntime.device import BfrtProgram
-from softswitch.bfruntime.schema import parse
-from softswitch.bfruntime.server import BfRuntimeServer
-from softswitch.bfruntime.service import BfRuntime
-from softswitch.bfruntime.store import StoredDevice
-from softswitch.bfruntime.traffic import TrafficManager
 from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
 from softswitch.cli.report import ready_line, summary
+from softswitch.cli.services import Parts, Served
 from softswitch.gnmi.qos import PortCounters
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
@@ -32,7 +27,6 @@ from softswitch.tm import MAX_QUEUES, STRICT_QUEUES, PortScheduler, QueueConfig
 from softswitch.virtual.switch import Pipelines
 
 if TYPE_CHECKING:
-    from softswitch.tofino import TofinoSwitch
     from softswitch.trace import Tracer
 
 __all__ = ["open_port", "run_switch", "signals"]
@@ -56,11 +50,12 @@ def run_switch(options: SwitchOptions) -> int:
         print(f"softswitch: {note}", file=sys.stderr)
     ended = threading.Event()
     with signals(ended.set), ExitStack() as closing:
-        data_plane, device, servers = _build(options, closing)
+        data_plane, device, served = _build(options, closing)
         data_plane.start(on_failure=ended.set)
+        servers = [one.server for one in served]
         for server in servers:
             closing.enter_context(server)
-        print(ready_line(options, [server.address for server in servers], data_plane.up), flush=True)
+        print(ready_line(options, {one.name: one.server.address for one in served}, data_plane.up), flush=True)
         ended.wait()
         for server in servers:
             server.stop()
@@ -69,7 +64,7 @@ def run_switch(options: SwitchOptions) -> int:
     return 0
 
 
-def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Device, list[Server | BfRuntimeServer]]:
+def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Device, list[Served]]:
     log_to(options.log_console, options.log_file, options.log_level, options.log_flush)
     start_ns = time.monotonic_ns()
 
@@ -78,7 +73,7 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
 
     lock = HandoverLock()
     program = None if options.program is None else load_program(options.program.read_bytes(), str(options.program))
-    core = Core(queues=options.queues if options.bf_runtime is None else MAX_QUEUES)
+    core = Core(queues=MAX_QUEUES if options.asked else options.queues)
 
     def counters(port: int) -> PortCounters | None:
         outlet = core.outlets.get(port)
@@ -102,13 +97,13 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
         tracer=tracer,
         port_counters=counters,
     )
-    services: list[BfRuntime] = []
+    served: list[Served] = []
 
     def set_port_up(port: int, up: bool) -> None:
         device.set_port_up(port, up)
         with lock:
-            for service in services:
-                service.port_changed(port, up)
+            for one in served:
+                one.port_changed(port, up)
 
     data_plane = DataPlane(core, clock, lock, device, set_port_up)
     closing.callback(data_plane.stop)
@@ -132,32 +127,15 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
         run(device.switch)
     if options.p4info is not None:
         _install(device, options)
-    servers: list[Server | BfRuntimeServer] = [Server(device, options.address, credentials=_credentials(options.tls))]
-    if options.bf_runtime is not None:
-        services.append(_bf_runtime(options, TrafficManager(schedulers, clock, device.is_port_up), lock, core))
-        servers.append(BfRuntimeServer(services[0], options.bf_runtime))
+    server = Server(device, options.address, credentials=_credentials(options.tls))
+    served.append(Served("P4Runtime and gNMI", server, lambda _port, _up: None))
+    parts = Parts(core, schedulers, clock, device.is_port_up, lock, program is not None)
+    served += [service.serve(options.given, parts) for service in options.asked]
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gc.collect()
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, 10, 100)
-    return data_plane, device, servers
-
-
-def _bf_runtime(options: SwitchOptions, traffic: TrafficManager, lock: HandoverLock, core: Core) -> BfRuntime:
-    """Return the service of BF Runtime. It executes programs that clients bring, unless packets go through PROGRAM.json
-    or only the description of a program is given."""
-    if options.program is None and options.bf_rt_info is None:
-        from softswitch.tofino.device import TofinoDevice
-
-        def use(switch: TofinoSwitch) -> None:
-            core.switch = cast("Pipelines", switch)
-
-        return BfRuntime(TofinoDevice(traffic, use), lock)
-    program = None
-    if options.bf_rt_info is not None:
-        described = options.bf_rt_info
-        program = BfrtProgram(described.name, parse(described.path.read_bytes(), str(described.path)))
-    return BfRuntime(StoredDevice(traffic, program), lock)
+    return data_plane, device, served
 
 
 def _switch(program: Program, options: SwitchOptions, tracer: Tracer | None) -> Switch:

@@ -1,9 +1,14 @@
-"""Run a test written in STF, the test language of p4c."""
+"""Run a test written in STF, the test language of p4c.
+
+A plug-in that reads other programs registers a function under the suffix of their files, in the entry-point group
+`softswitch.programs`. It takes the program's path, the commands and the test's path, and returns a `Result`.
+"""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("program", type=Path, help="the JSON that p4c-bm2-ss wrote for v1model, or a .bfa")
+    parser.add_argument("program", type=Path, help="the JSON that p4c-bm2-ss wrote for v1model, or what a plug-in reads (a .bfa)")
     parser.add_argument("test", type=Path, help="the test (.stf)")
     parser.add_argument("--trace", action="store_true", help="trace the packets behind expectations that are not met")
     parser.add_argument("--p4info", type=Path, metavar="FILE", help="the P4Info (text) whose aliases the test may use")
@@ -31,10 +36,12 @@ def run(options: argparse.Namespace) -> int:
         text = options.test.read_text("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"{options.test}: not UTF-8 text: {error}") from None
-    if options.program.suffix == ".bfa":
-        return _run_tofino(options, text)
-    program = load_program(options.program.read_bytes(), str(options.program))
+    others = entry_points(group="softswitch.programs", name=options.program.suffix.removeprefix("."))
     try:
+        for entry in others:
+            found = entry.load()(options.program, parse(text, str(options.test)), str(options.test))
+            return 0 if _report(found, options.test) else 1
+        program = load_program(options.program.read_bytes(), str(options.program))
         aliases = {} if options.p4info is None else read_aliases(options.p4info)
         commands = parse(text, str(options.test))
         result = run(program, commands, str(options.test), aliases)
@@ -45,20 +52,6 @@ def run(options: argparse.Namespace) -> int:
     if options.trace:
         _trace(program, commands, aliases, {failure.packet for failure in result.failures} - {None})
     return 1
-
-
-def _run_tofino(options: argparse.Namespace, text: str) -> int:
-    """Run the test on a Tofino program."""
-    from softswitch.stf import StfError, parse
-    from softswitch.tofino import load_assembly
-    from softswitch.tofino.stf import run as run_tofino
-
-    program = load_assembly(options.program.read_bytes(), str(options.program))
-    try:
-        result = run_tofino(program, parse(text, str(options.test)), str(options.test))
-    except StfError as error:
-        raise ValueError(str(error)) from None
-    return 0 if _report(result, options.test) else 1
 
 
 def _report(result: Result, test: Path) -> bool:

@@ -11,7 +11,8 @@ import os
 import re
 from pathlib import Path
 
-from softswitch.cli.options import Interface, NamedFile, SwitchOptions, TlsFiles
+from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
+from softswitch.cli.services import services
 
 _LOG_LEVELS = ("trace", "debug", "info", "warn", "error", "off")
 
@@ -98,17 +99,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="port_rates",
         help="line rate of a port, or of all ports: 10Mbit, 2=1Gbit (default: infinitely fast)",
     )
-    add(
-        "--bf-runtime",
-        metavar="ADDR",
-        help="serve BF Runtime too, with a Tofino's traffic manager, such as 127.0.0.1:50052 (default: not served)",
-    )
-    add(
-        "--bf-rt-info",
-        type=_named_file,
-        metavar="[NAME=]FILE",
-        help="the bf-rt.json of the program that BF Runtime serves (default NAME: the folder of a bf-rt.json)",
-    )
+    for service in services():
+        service.add_arguments(more)
     add("--queue-depth", type=_number(1, 1 << 40), metavar="BYTES", help="depth of each queue (default 1 MiB)")
     add("--seed", type=int, default=0, help="seed of the program's random numbers (default 0)")
 
@@ -190,12 +182,9 @@ def checked(options: argparse.Namespace) -> SwitchOptions:
         )
     if options.drop_port in (*numbers, options.cpu_port):
         raise ValueError(f"softswitch: port {options.drop_port} means drop; choose another drop port by --drop-port")
-    if not _ADDRESS.fullmatch(options.grpc_server_addr):
+    if not ADDRESS.fullmatch(options.grpc_server_addr):
         raise ValueError(f"softswitch: --grpc-server-addr {options.grpc_server_addr}: not HOST:PORT or unix:PATH")
-    if options.bf_runtime is not None and not _ADDRESS.fullmatch(options.bf_runtime):
-        raise ValueError(f"softswitch: --bf-runtime {options.bf_runtime}: not HOST:PORT or unix:PATH")
-    if options.bf_rt_info is not None and options.bf_runtime is None:
-        raise ValueError("softswitch: --bf-rt-info needs --bf-runtime ADDR")
+    asked = tuple(service for service in services() if service.is_asked(options))
     rates: dict[int, int | None] = {}
     for port, rate_bps in options.port_rates:
         if port is not None and port not in numbers:
@@ -213,8 +202,8 @@ def checked(options: argparse.Namespace) -> SwitchOptions:
         queues=options.priority_queues,
         queue_depth_bytes=options.queue_depth,
         rates_bps=rates,
-        bf_runtime=options.bf_runtime,
-        bf_rt_info=options.bf_rt_info,
+        asked=asked,
+        given=options,
         seed=options.seed,
         pcap=options.pcap,
         log_console=options.log_console,
@@ -258,21 +247,9 @@ def interface(text: str) -> Interface:
     return Interface(int(port), name)
 
 
-def _named_file(text: str) -> NamedFile:
-    name, equals, path = text.rpartition("=")
-    found = Path(path)
-    if equals and not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not [NAME=]FILE, such as echelon=bf-rt.json")
-    if not name:
-        # p4c writes PROGRAM/bf-rt.json.
-        plain = found.name in ("bf-rt.json", "bfrt.json")
-        name = found.resolve().parent.name if plain else found.name.partition(".")[0]
-    return NamedFile(name, found)
-
-
 _LARGEST_PORT = 511
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
-_ADDRESS = re.compile(r"unix:.+|.*:\d{1,5}")
+ADDRESS = re.compile(r"unix:.+|.*:\d{1,5}")
 _RATE = re.compile(r"(?:(\d+)=)?(\d+(?:\.\d+)?)([kmg]?)(?:bit|bit/s|bps)?", re.IGNORECASE)
 
 

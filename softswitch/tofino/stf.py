@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import singledispatchmethod
+from pathlib import Path
 
 from softswitch.lookup import KeyElement
 from softswitch.stf.commands import (
@@ -30,7 +31,7 @@ from softswitch.stf.replication import Replication
 from softswitch.stf.run import Result, StfRun
 from softswitch.stf.runner import COMPARE, element
 from softswitch.tofino.pipeline import TofinoSwitch
-from softswitch.tofino.program import TofinoProgram
+from softswitch.tofino.program import TofinoProgram, load_assembly
 from softswitch.tofino.stateful import StatefulRegister
 from softswitch.tofino.tables import MatchTable
 
@@ -44,6 +45,11 @@ def run(program: TofinoProgram, commands: Sequence[Command], file: str) -> Resul
     for command in commands:
         test.execute(command)
     return test.result()
+
+
+def run_file(program: Path, commands: Sequence[Command], file: str) -> Result:
+    """Run a test on the program in a .bfa file. Raises as `run`, and `ValueError` for another file."""
+    return run(load_assembly(program.read_bytes(), str(program)), commands, file)
 
 
 _LOWEST_PRIORITY = (1 << 24) - 1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
 from echelon.agent.connection import AgentError
+from echelon.hosts.groups import NoGroupError, mount_point, own_group
 
 _PREFIX = "echelon-"
 _TIDY = """
@@ -28,26 +28,6 @@ exit 1
 """
 """Wait until the agent has ended, whatever ended it. Then processes that still run go back to where they came from.
 Once is not enough: the job's processes may make others, and groups, meanwhile."""
-
-
-def mount_point(mounts: Path = Path("/proc/mounts")) -> Path | None:
-    """Return where the hierarchy of version 2 is mounted; None: nowhere."""
-    for line in mounts.read_text().splitlines():
-        _, where, kind, *_ = line.split()
-        if kind == "cgroup2":
-            return Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), where))
-    return None
-
-
-def own_group() -> Path:
-    """Return the group of this process. Raise `AgentError` where there are no groups of version 2."""
-    root = mount_point()
-    if root is None:
-        raise AgentError("no cgroup2 file system is mounted")
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        if line.startswith("0::"):
-            return root / line.removeprefix("0::").lstrip("/")
-    raise AgentError("this process is in no cgroup of version 2")
 
 
 def checked(path: Path) -> Path:
@@ -86,7 +66,10 @@ class JobGroup:
     """
 
     def __init__(self, job: str) -> None:
-        self._parent = own_group()
+        try:
+            self._parent = own_group()
+        except NoGroupError as error:
+            raise AgentError(str(error)) from None
         _sweep(self._parent)
         self.path = self._parent / f"{_PREFIX}{job}-{os.getpid()}"
         self._reading, self._writing = os.pipe()

@@ -11,7 +11,7 @@ from typing import Protocol
 from echelon.documents import DocumentError, suggestion
 from echelon.experiments.measure import Runner
 from echelon.experiments.settings import ExperimentSettings
-from echelon.points.store import PointStore, Stored
+from echelon.simulation.points import PointStore, Stored
 from echelon.points.tasks import Task
 
 

@@ -14,7 +14,7 @@ from echelon.experiments.machine import machine
 from echelon.experiments.measure import Runner
 from echelon.experiments.registry import EXPERIMENTS
 from echelon.experiments.settings import ExperimentSettings
-from echelon.points.store import PointStore, Stored
+from echelon.simulation.points import PointStore, Stored
 from echelon.points.tasks import sweep
 from echelon.progress import UNSEEN, CommandProgress
 

@@ -7,13 +7,11 @@ The group of the run is made, and removed, from outside its sandbox.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from echelon.agent.cgroups import own_group
-from echelon.agent.connection import AgentError
 
 _VARIABLE = "ECHELON_RUN_GROUP"
 _TIDY = """
@@ -27,13 +25,37 @@ done
 """Wait until the caller has ended, whatever ended it. Then remove the groups, as soon as their processes are gone."""
 
 
+class NoGroupError(Exception):
+    """There are no control groups of version 2 here."""
+
+
+def mount_point(mounts: Path = Path("/proc/mounts")) -> Path | None:
+    """Return where the hierarchy of version 2 is mounted; None: nowhere."""
+    for line in mounts.read_text().splitlines():
+        _, where, kind, *_ = line.split()
+        if kind == "cgroup2":
+            return Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), where))
+    return None
+
+
+def own_group() -> Path:
+    """Return the group of this process. Raise `NoGroupError` where there are no groups of version 2."""
+    root = mount_point()
+    if root is None:
+        raise NoGroupError("no cgroup2 file system is mounted")
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        if line.startswith("0::"):
+            return root / line.removeprefix("0::").lstrip("/")
+    raise NoGroupError("this process is in no cgroup of version 2")
+
+
 @contextmanager
 def group_for_run() -> Iterator[None]:
     """Make a group, for `enter` to enter. It goes with this process. Where groups cannot be made, do nothing."""
     try:
         path = own_group() / f"echelon-run-{os.getpid()}"
         path.mkdir()
-    except (AgentError, OSError):
+    except (NoGroupError, OSError):
         yield
         return
     reading, writing = os.pipe()

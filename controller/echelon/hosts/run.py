@@ -22,15 +22,13 @@ from echelon.hosts import sandbox
 from echelon.hosts.backends.base import BACKENDS, HostFabric
 from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.processes import watch_end
-from echelon.hosts.programs.iterations import ProgramIterations
-from echelon.hosts.programs.launching import Programs
-from echelon.hosts.programs.listening import RankListener
 from echelon.hosts.serving import FABRIC_FILE, Controller, ServiceProcess
 from echelon.hosts.traffic import HostTraffic
 from echelon.hosts.workers.assigning import Numbers, assign, check_senders, emulated, mtu_bytes, participants
 from echelon.hosts.workers.coordination import Coordination
 from echelon.hosts.workers.coordinator import Coordinator
 from echelon.hosts.workers.launching import WorkerProcesses
+from echelon.hosts.workers.others import MakeWorkers, OtherWorkers, Surroundings, maker_of
 from echelon.policies.base import Policy
 from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred
 from echelon.progress import UNSEEN, CommandProgress, counted
@@ -84,6 +82,7 @@ def run(
     Raises `PlanError` for what the policy cannot plan, `RunError` for a run that is impossible or that broke.
     """
     _check(scenario)
+    others = maker_of(scenario)
     policy = _choice(scenario, label)
     plan = make().plan(scenario.believed_jobs, scenario.fabric)
     scenario = replace(scenario, jobs=plan.delayed(scenario.jobs))
@@ -106,11 +105,9 @@ def run(
         numbers, paths = _register(service, scenario), service.paths()
         if observe is not None:
             observe(Standing(directory, service, switches, workers.pids))
-        ranks = directory / "ranks"
-        programs = Programs(scenario, hosts, service.url, ranks, directory)
-        running = _Run(scenario, progress, hosts, switches, service, workers, programs, traffic, shown, label)
+        running = _Run(scenario, progress, hosts, switches, service, workers, traffic, shown, label)
         with nullcontext() if watch is None else watch(service.url):
-            measured = running.run(directory / "workers", ranks, numbers)
+            measured = running.run(directory, numbers, others)
         return replace(measured, paths=_with_observed(paths, measured))
 
 
@@ -180,7 +177,6 @@ class _Run:
         switches: Mapping[str, SwitchProcess],
         service: ServiceProcess,
         workers: WorkerProcesses,
-        programs: Programs,
         traffic: HostTraffic,
         shown: CommandProgress,
         label: str,
@@ -191,22 +187,19 @@ class _Run:
         self._switches = switches
         self._service = service
         self._workers = workers
-        self._programs = programs
         self._traffic = traffic
         self._shown = shown
         self._label = label
         self._loop = RealTimeLoop()
         self._completion = Completion((job.name for job in scenario.jobs), scenario.iterations, scenario.until)
-        own = emulated(scenario)
-        self._coordination = Coordination(own, self._completion, self._on_iteration)
-        others = [job for job in scenario.jobs if job not in own]
-        self._iterations = ProgramIterations(others, self._completion, self._on_iteration, programs.stop)
-        self._awaited = {"workers"} | ({"programs"} if others else set())
+        self._coordination = Coordination(emulated(scenario), self._completion, self._on_iteration)
+        self._awaited = {"workers"} | ({"programs"} if scenario.commands else set())
         """What is not ready to begin yet."""
         self._holdings: Mapping[str, tuple[int, int]] | None = None
 
-    def run(self, control: Path, ranks: Path, numbers: Numbers) -> PolicyRun:
-        """Run to the end. The workers' coordinator listens at `control`, and programs' ranks report to `ranks`."""
+    def run(self, directory: Path, numbers: Numbers, make_others: MakeWorkers) -> PolicyRun:
+        """Run to the end. The workers' coordinator listens in `directory`."""
+        control = directory / "workers"
         before = self._packets()
         hosts = participants(self._scenario)
         coordinator = Coordinator(
@@ -215,22 +208,27 @@ class _Run:
             hosts,
             self._coordination,
             lead_s=self._traffic.lead_s,
-            on_connected=lambda: self._ready("workers", coordinator),
-            on_start=lambda origin_ns: self._started(origin_ns, listener),
+            on_connected=lambda: self._ready("workers", coordinator, others),
+            on_start=lambda origin_ns: self._started(origin_ns, others),
             on_stopped=self._loop.stop,
         )
-        listener = RankListener(
-            self._loop,
-            ranks,
-            self._iterations,
-            on_ready=lambda: self._ready("programs", coordinator),
-            on_step=lambda: self._stop_if_done(coordinator),
+        others = make_others(
+            Surroundings(
+                self._scenario,
+                self._hosts,
+                self._service.url,
+                directory,
+                self._loop,
+                self._completion,
+                self._on_iteration,
+                on_ready=lambda: self._ready("programs", coordinator, others),
+                on_step=lambda: self._stop_if_done(coordinator, others),
+            )
         )
         with ExitStack() as stack:
             stack.callback(coordinator.close)
-            stack.callback(listener.close)
-            stack.enter_context(self._programs)
-            stack.enter_context(self._programs.watched(self._loop))
+            stack.enter_context(others)
+            stack.enter_context(others.watched())
             for switch in self._switches.values():
                 stack.callback(watch_end(self._loop, switch.pid, switch.check))
             if self._service.pid is not None:
@@ -238,16 +236,16 @@ class _Run:
             self._workers.assign(assign(self._scenario, numbers, control))
             stack.enter_context(self._workers.watched(self._loop))
             self._loop.at(self._loop.now_ns + round(OPENING_S * 1e9), _check_opened, coordinator)
-            self._loop.at(self._loop.now_ns + round(PROGRAMS_S * 1e9), self._check_programs)
+            self._loop.at(self._loop.now_ns + round(PROGRAMS_S * 1e9), self._check_programs, others)
             if not hosts:
-                self._ready("workers", coordinator)
+                self._ready("workers", coordinator, others)
             self._loop.run()
         self._workers.wait()
-        flows = self._traffic.stop(max(self._coordination.end_s, self._iterations.end_s))
+        flows = self._traffic.stop(max(self._coordination.end_s, others.end_s))
         holdings = self._service.holdings() if self._holdings is None else self._holdings
         after = self._quiet_packets()
         return PolicyRun(
-            {**self._coordination.records, **self._iterations.records},
+            {**self._coordination.records, **others.records},
             {
                 name: SwitchStats(
                     packets_in=after[name][0] - before[name][0],
@@ -261,30 +259,29 @@ class _Run:
             self._coordination.reordered,
             self._coordination.retransmitted,
             traffic_flows=flows,
-            observed=self._iterations.observed,
+            observed=others.observed,
         )
 
-    def _ready(self, what: str, coordinator: Coordinator) -> None:
+    def _ready(self, what: str, coordinator: Coordinator, others: OtherWorkers) -> None:
         self._awaited.discard(what)
         if self._awaited:
-            self._shown.doing(f"{self._label}: waiting for {', '.join(self._iterations.missing)} to train")
+            self._shown.doing(f"{self._label}: waiting for {', '.join(others.missing)} to train")
         else:
             self._shown.doing(f"{self._label}: running {counted(len(self._scenario.jobs), 'job')}")
             coordinator.start()
 
-    def _started(self, origin_ns: int, listener: RankListener) -> None:
-        listener.begin(origin_ns)
+    def _started(self, origin_ns: int, others: OtherWorkers) -> None:
+        others.begin(origin_ns)
         self._traffic.start(origin_ns)
 
-    def _stop_if_done(self, coordinator: Coordinator) -> None:
+    def _stop_if_done(self, coordinator: Coordinator, others: OtherWorkers) -> None:
         if self._completion.reached:
-            for job in self._scenario.commands:
-                self._programs.stop(job)
+            others.stop()
             coordinator.stop()
 
-    def _check_programs(self) -> None:
-        if missing := self._iterations.missing:
-            said = "; ".join(f"{job}: {self._programs.said(job)}" for job in missing)
+    def _check_programs(self, others: OtherWorkers) -> None:
+        if missing := others.missing:
+            said = "; ".join(f"{job}: {others.said(job)}" for job in missing)
             raise RunError(f"jobs {', '.join(missing)}: not all ranks train after {PROGRAMS_S:g} s: {said}")
 
     def _on_iteration(self, job: str, iteration: int) -> None:

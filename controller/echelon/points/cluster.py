@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from echelon.documents import DocumentError
 from echelon.extras import how_to_install
-from echelon.points.code import code_digest
+from echelon.simulation.code import code_digest
 from echelon.points.tasks import Keep, MeasuredTask, SweepError, Task, measured
 
 _ADDRESS = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<place>\S+:\d+)")
+_HERE = Path(__file__).parents[1]
 _SCHEMES = {None: "tcp", "dask": "tcp", "tcp": "tcp", "tls": "tls"}
 _PATIENCE = "20s"
 """How long to wait for the scheduler to answer."""
@@ -51,7 +53,7 @@ class DaskCluster:
         except (OSError, TimeoutError) as error:
             reason = f"no Dask scheduler answers at {self.address}: {error} (start one there: dask scheduler)"
             raise SweepError(reason) from None
-        digest = code_digest(packets=True)
+        digest = code_digest(_HERE, packets=True)
         with client:
             # A task that has been lost with its worker is repeated, so it may have no effect but its result.
             futures = {
@@ -69,7 +71,7 @@ class DaskCluster:
 
 
 def _measured_there(measure: Callable[[], Mapping[str, Any]], digest: str) -> MeasuredTask:
-    if code_digest(packets=True) != digest:
+    if code_digest(_HERE, packets=True) != digest:
         return MeasuredTask(
             {}, 0.0, "a worker of the cluster has another version of Echelon (install the same everywhere)"
         )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from echelon.errors import Code, CodedError
-from echelon.points.store import ResultStore, Stored
+from echelon.simulation.points import ResultStore, Stored
 from echelon.progress import UNSEEN, CommandProgress
 from echelon.scenarios.results import RunError
 

@@ -15,7 +15,8 @@ from pydantic import BeforeValidator, Field, PlainValidator, SecretStr, WithJson
 from echelon.documents import Count, Duration, Name, PositiveDuration, Section, Size, problem, suggestion
 from echelon.policies import PolicyChoiceError, parse_parameters
 from echelon.quantities import shown
-from echelon.service.store import STORES
+from echelon.service.store import stores
+from echelon.extras import plug_in
 from echelon.targets import DEFAULT_TARGET
 
 LogFormat = Literal["text", "json"]
@@ -52,8 +53,9 @@ def store_url(text: str, directory: Path) -> str:
         # The text itself may hold a password.
         raise ValueError("is not the URL of a store (write it as sqlite:state.db or etcd://host:2379/name)")
     scheme, rest = match["scheme"], match["rest"]
-    if scheme not in STORES:
-        raise ValueError(f"there is no kind of store '{scheme}' ({suggestion(scheme, STORES)})")
+    if scheme not in stores():
+        hint = plug_in("echelon.stores", scheme)
+        raise ValueError(hint or f"there is no kind of store '{scheme}' ({suggestion(scheme, stores())})")
     base = directory.absolute()
     if not rest.startswith("//"):
         rest = f"//{base / rest}"

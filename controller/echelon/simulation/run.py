@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from echelon.documents import DocumentError
-from echelon.points.code import code_digest
-from echelon.points.store import PointStore, Stored
+from echelon.simulation.code import code_digest
+from echelon.simulation.points import PointStore, Stored
 from echelon.policies import PlanError, PolicyChoiceError, make_policy
 from echelon.progress import UNSEEN, CommandProgress
 from echelon.scenarios.results import PolicyRun, alone_iterations_s

@@ -21,9 +21,9 @@ from statistics import fmean
 from typing import Any
 
 from echelon.experiments.tables import Cell, Table
-from echelon.points.code import code_digest
+from echelon.simulation.code import code_digest
 from echelon.points.lines import LineStore
-from echelon.points.store import Stored
+from echelon.simulation.points import Stored
 from echelon.points.tasks import Cluster, Task, sweep
 from echelon.progress import UNSEEN, CommandProgress
 from echelon.scenarios.results import summary

@@ -82,6 +82,7 @@ def find_target(name: object, file: str, path: str = "", targets: Mapping[str, T
     Raises `DocumentError` for an unknown one, with the names that there are.
     """
     from echelon.documents import DocumentError, suggestion
+    from echelon.extras import plug_in
     from echelon.quantities import shown
 
     if isinstance(name, str) and name in targets:
@@ -89,5 +90,5 @@ def find_target(name: object, file: str, path: str = "", targets: Mapping[str, T
     if DEFAULT_TARGET not in targets:
         reason = "Echelon's own targets are not registered (run: python -m pip install --editable .)"
         raise DocumentError(file, path, reason)
-    reason = f"unknown target {shown(name)} ({suggestion(str(name), targets)})"
+    reason = plug_in(GROUP, str(name)) or f"unknown target {shown(name)} ({suggestion(str(name), targets)})"
     raise DocumentError(file, path, reason, code="unknown-target")

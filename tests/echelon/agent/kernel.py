@@ -9,6 +9,7 @@ from ctypes.util import find_library
 from pathlib import Path
 
 from echelon.agent import cgroups
+from echelon.hosts import groups
 from echelon.agent.connection import AgentError
 from echelon.agent.program import KernelProgram
 
@@ -75,4 +76,4 @@ def attached(group: Path) -> tuple[frozenset[int], frozenset[int]]:
 
 def groups() -> frozenset[str]:
     """Return the control groups of agents."""
-    return frozenset(str(path) for path in cgroups.own_group().glob("echelon-*"))
+    return frozenset(str(path) for path in groups.own_group().glob("echelon-*"))

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from echelon.agent import cgroups
+from echelon.hosts import groups
 from tests.echelon.agent import kernel
 from tests.echelon.service.lab import BIN, PATIENCE_S, until
 
@@ -43,7 +43,7 @@ def kill(directory: Path, victim: str, after_s: float) -> bool:
     assert agent.stdin is not None
     time.sleep(after_s)
     # Other agents may run on this machine.
-    group = cgroups.own_group() / f"echelon-killed-{agent.pid}"
+    group = groups.own_group() / f"echelon-killed-{agent.pid}"
     links, programs = kernel.attached(group)
     # One after the other, even if the first was not there.
     were_there = [_kill(agent.pid, one) for one in victim.split(", ")]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.agent import cgroups
+from echelon.hosts import groups
 from tests.echelon.agent import kernel
 from tests.echelon.service.lab import BIN, free_port
 
@@ -164,7 +164,7 @@ def test_sockets_for_both_families_are_marked_once(tmp_path: Path) -> None:
 
 @needs_ebpf
 def test_a_group_that_vanishes_ends_its_connections_and_not_the_agent(tmp_path: Path) -> None:
-    group = cgroups.own_group() / JOB
+    group = groups.own_group() / JOB
     group.mkdir()
     agent = subprocess.Popen(
         command(tmp_path, "watch", "--cgroup", group), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.agent import cgroups
+from echelon.hosts import groups
 from tests.echelon.agent import kernel
 from tests.echelon.agent.kills import VICTIMS, kill, kills
 
@@ -32,7 +32,7 @@ def test_nothing_is_left_whenever_it_is_killed(tmp_path: Path) -> None:
 
 def test_what_a_killed_agent_left_goes_with_the_next(tmp_path: Path) -> None:
     # An agent and its shell were killed at the same moment. No process has that number.
-    left = cgroups.own_group() / f"echelon-killed-{Path('/proc/sys/kernel/pid_max').read_text().strip()}"
+    left = groups.own_group() / f"echelon-killed-{Path('/proc/sys/kernel/pid_max').read_text().strip()}"
     left.mkdir()
     kill(tmp_path, "command", 2.0)
     assert not left.exists()

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from echelon.agent import cgroups
+from echelon.hosts import groups
 from echelon.agent.program import OBJECT, KernelProgram, Seen
 from echelon.agent.sockets import SocketList
 from tests.echelon.agent import kernel
@@ -93,7 +94,7 @@ def told(program: KernelProgram, count: int) -> list[Seen]:
 @pytest.mark.parametrize("address", ["127.0.0.1", "::"])
 def test_it_tells_of_connections_of_its_group_at_both_ends(group: Path, address: str) -> None:
     with KernelProgram(group) as program, ExitStack() as stack:
-        other = Talker(cgroups.own_group())
+        other = Talker(groups.own_group())
         stack.callback(other.close)
         talker = Talker(group, address)
         stack.callback(talker.close)

@@ -16,7 +16,7 @@ from echelon.experiments.thesis.points import Setup, point
 from echelon.experiments.thesis.report import sections, write
 from echelon.experiments.thesis.series import curves_of, rising
 from echelon.experiments.thesis.tables import tables
-from echelon.points.store import PointStore, Stored
+from echelon.simulation.points import PointStore, Stored
 
 SETTINGS = ExperimentSettings()
 Truth = Callable[[str, float], float]

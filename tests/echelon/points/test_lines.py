@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from echelon.points.lines import LineStore
-from echelon.points.store import Stored
+from echelon.simulation.points import Stored
 
 
 def point(number: int, version: int = 1) -> Stored:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.points.store import PointStore, Stored
+from echelon.simulation.points import PointStore, Stored
 from echelon.points.tasks import SweepError, Task, sweep
 from echelon.progress import Unseen
 from tests.echelon.points.measuring import die, die_once, refuse, square
@@ -145,7 +145,7 @@ KILLED = """
 import sys
 from functools import partial
 from pathlib import Path
-from echelon.points.store import PointStore
+from echelon.simulation.points import PointStore
 from echelon.points.tasks import Task, sweep
 from tests.echelon.points.measuring import stay
 where = Path(sys.argv[1])

@@ -9,12 +9,16 @@ from typing import Any, Literal, get_args
 
 from echelon.experiments.evaluation.measure import Knowledge, Mode, describe, slowdowns
 from echelon.experiments.evaluation.results import ScenarioResult, scored
-from echelon.points.code import code_digest
-from echelon.points.store import ResultStore
+from echelon.simulation.code import code_digest
+from echelon.simulation.points import ResultStore
 from echelon.points.tasks import Task, sweep
 from echelon.progress import UNSEEN, CommandProgress
 from echelon.scenarios.scenario import PolicyChoice
 
+_SOURCES = tuple(
+    Path(__file__).with_name(f"{name}.py") for name in ("demand", "draw", "fabrics", "limit", "measure", "shapes")
+)
+"""The modules here that determine a measurement."""
 Half = Literal["tune", "report"]
 """The half of the seeds: even ones, to choose between variants, or odd ones, to report what was chosen."""
 HALVES: tuple[Half, ...] = get_args(Half)
@@ -98,7 +102,7 @@ def _tasks(evaluation: Evaluation) -> list[Task]:
         tasks.append(
             Task(
                 name,
-                {**identity, "mode": mode, "code": code_digest(packets=mode == "packets")},
+                {**identity, "mode": mode, "code": code_digest(*_SOURCES, packets=mode == "packets")},
                 measure,
                 cost=-len(tasks),
             )

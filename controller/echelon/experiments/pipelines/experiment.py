@@ -11,7 +11,7 @@ from echelon.experiments.experiment import Selection, Stages
 from echelon.experiments.measure import Runner
 from echelon.experiments.pipelines.points import POLICIES, PipelinePoint, point_task
 from echelon.experiments.settings import ExperimentSettings
-from echelon.points.store import PointStore
+from echelon.simulation.points import PointStore
 
 LOADS = tuple(Fraction(of, 10) for of in (0, 2, 4, 6, 8))
 MODEL = "vgg-16"

@@ -16,7 +16,7 @@ from echelon.experiments.tables import Cell, Table, percent
 from echelon.plots import write as write_pictures
 from echelon.plots.charts import Curve, Panel, chart
 from echelon.plots.style import MARKERS
-from echelon.points.store import PointStore
+from echelon.simulation.points import PointStore
 
 
 @dataclass(frozen=True, slots=True)

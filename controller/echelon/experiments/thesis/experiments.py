@@ -14,7 +14,7 @@ from echelon.experiments.thesis.models import MODELS
 from echelon.experiments.thesis.points import Point, calibration_of, calibration_task, point, point_task
 from echelon.experiments.thesis.policies import POLICIES
 from echelon.experiments.thesis.published import HEAVY, LIGHT, LINK_GBPS
-from echelon.points.store import PointStore
+from echelon.simulation.points import PointStore
 
 LOADS = tuple(Fraction(of, 1000) for of in (0, 100, 200, 300, 400, 500, 600, 700, 800, 860, 920, 960))
 """Loads as parts of the link; 30 % and 80 % are those of figure 3-5."""

@@ -16,7 +16,7 @@ from echelon.experiments.thesis.policies import BASELINE, SCHEDULED
 from echelon.experiments.thesis.published import LINK_GBPS
 from echelon.experiments.thesis.series import Curves, Measured, curves_of
 from echelon.experiments.thesis.tables import SECTIONS, TITLES, tables
-from echelon.points.store import PointStore
+from echelon.simulation.points import PointStore
 
 ZERO_LOAD_PERCENT = 2.0
 LEAST_R_SQUARED = 0.9

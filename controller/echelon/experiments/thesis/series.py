@@ -15,7 +15,7 @@ from echelon.experiments.thesis.models import MODELS
 from echelon.experiments.thesis.points import CONFIGURATION_OF
 from echelon.experiments.thesis.policies import BASELINE
 from echelon.experiments.thesis.published import LINK_GBPS
-from echelon.points.store import Stored
+from echelon.simulation.points import Stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,22 @@
 """The stores of what the service must not lose. A URL selects the store:
 
 - ``sqlite:state.db``, ``sqlite:///var/lib/echelon/state.db``: a file; a second controller on the machine can stand by.
-- ``etcd://host:2379,host2:2379/prefix``: several controllers on several machines (`echelon.service.store.etcd`).
+- ``etcd://host:2379,host2:2379/prefix``: several controllers on several machines (the plug-in echelon-etcd).
+
+A distribution adds a kind of store by an entry point of the group `echelon.stores`, under the scheme of its URLs::
+
+    [project.entry-points."echelon.stores"]
+    etcd = "my_package.store:open_url"     # async def open_url(url, *, lease_s) -> Store
 """
 
 from __future__ import annotations
 
-from importlib import import_module
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, cast
 
 from echelon.control.records import COLLECTIONS, Changes, CollectionName, Document, Key, Snapshot
+from echelon.extras import plug_in
 from echelon.service.store.base import Candidate, Leadership, NotLeaderError, Store, StoreError, StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -19,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLLECTIONS",
-    "STORES",
     "Candidate",
     "Changes",
     "CollectionName",
@@ -32,10 +38,13 @@ __all__ = [
     "StoreError",
     "StoreUnavailableError",
     "open_store",
+    "stores",
 ]
 
-STORES = {"sqlite": "echelon.service.store.sqlite", "etcd": "echelon.service.store.etcd"}
-"""The module for each URL scheme, with `async def open_url(url, *, lease_s) -> Store`."""
+@cache
+def stores() -> dict[str, EntryPoint]:
+    """Return what opens a store, by the scheme of its URL."""
+    return {entry.name: entry for entry in entry_points(group="echelon.stores")}
 
 
 async def open_store(url: str, *, lease_s: float = 5.0) -> Store:
@@ -44,12 +53,12 @@ async def open_store(url: str, *, lease_s: float = 5.0) -> Store:
     `lease_s` is the time in seconds after which a silent leader is replaced, where the store decides that by time.
     """
     scheme, colon, _ = url.partition(":")
-    module = STORES.get(scheme) if colon else None
-    if module is None:
-        known = ", ".join(f"{name}:..." for name in STORES)
+    entry = stores().get(scheme) if colon else None
+    if entry is None:
+        known = ", ".join(f"{name}:..." for name in stores())
+        hint = plug_in("echelon.stores", scheme)
         # The rest of the URL may hold a password.
-        raise StoreError(
-            f"store {scheme + colon if colon else 'without a scheme'}: no such kind of store (write {known})"
-        )
-    opener = cast("Opener", import_module(module).open_url)
+        where = f"store {scheme + colon if colon else 'without a scheme'}"
+        raise StoreError(f"{where}: {hint or f'no such kind of store (write {known})'}")
+    opener = cast("Opener", entry.load())
     return await opener(url, lease_s=lease_s)

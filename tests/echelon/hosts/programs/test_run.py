@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from echelon.agent import cgroups
+from echelon.hosts import groups
 from echelon.agent.connection import AgentError
 from echelon.hosts import sandbox
 from tests.echelon.agent import kernel
@@ -89,7 +89,7 @@ def held() -> frozenset[str]:
     found = {f"interface {name}" for name in interfaces} | {f"file {name}" for name in files}
     found |= {f"namespace {line}" for line in namespaces.splitlines()}
     with suppress(AgentError):
-        found |= {f"group {path.name}" for path in cgroups.own_group().glob("echelon-*")}
+        found |= {f"group {path.name}" for path in groups.own_group().glob("echelon-*")}
     if kernel.why_no_ebpf() is None:
         found |= {f"program {number}" for number in kernel.programs()}
         found |= {f"link {number}" for number in kernel.links()}

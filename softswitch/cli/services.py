@@ -1,0 +1,78 @@
+"""Servers beside P4Runtime and gNMI, which plug-ins bring.
+
+A plug-in is a module with `add_arguments(parser)`, `is_asked(options)` and `serve(options, parts)`, under an entry point::
+
+    [project.entry-points."softswitch.services"]
+    bf-runtime = "my_package.switch_service"
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from softswitch.realtime import Core, HandoverLock
+    from softswitch.tm import PortScheduler
+
+__all__ = ["Parts", "Served", "Service", "services"]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a switch that a server reaches."""
+
+    core: Core
+    schedulers: Mapping[int, PortScheduler]
+    clock: Callable[[], int]
+    is_port_up: Callable[[int], bool]
+    lock: HandoverLock
+    has_program: bool
+    """Whether packets already go through a program that the command line names."""
+
+
+class Server(AbstractContextManager[object], Protocol):
+    """A server that listens while it is entered."""
+
+    @property
+    def address(self) -> str: ...
+    def stop(self) -> None:
+        """Refuse calls from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server beside P4Runtime."""
+
+    name: str
+    """What it serves, for people."""
+    server: Server
+    port_changed: Callable[[int, bool], None]
+    """Called with a port and whether it is up, under the lock of the switch."""
+
+
+class Service(Protocol):
+    """The functions that a plug-in provides."""
+
+    def add_arguments(self, parser: argparse._ArgumentGroup) -> None:
+        """Declare the options of `softswitch` by which the server is asked for."""
+
+    def is_asked(self, options: argparse.Namespace) -> bool:
+        """Return whether the options ask for the server. A port then has all queues of its port group.
+
+        Raises `ValueError` for options that cannot be used.
+        """
+
+    def serve(self, options: argparse.Namespace, parts: Parts) -> Served:
+        """Return the server that the options ask for. It does not listen yet."""
+
+
+@cache
+def services() -> Sequence[Service]:
+    """Return all services that are installed."""
+    return [entry.load() for entry in sorted(entry_points(group="softswitch.services"))]
