@@ -6,6 +6,7 @@ RUNS := $(VENV)/.runs
 HOSTS := $(VENV)/.hosts
 STAMP := $(VENV)/.stamp
 RUN := $(VENV)/bin
+PLUG_INS := importers torch etcd web tofino study
 OUT ?= out
 TARGET ?= softswitch
 TESTS ?=
@@ -13,20 +14,21 @@ TESTS ?=
 .PHONY: demo demo-mininet demo-torch docs test test-fast test-long test-properties test-quiet ptf lint screenshots \
 	bench bench-switch soak format p4 p4-rankings p4-tofino p4-report bpf proto clean
 
-$(RUNS): pyproject.toml
+$(RUNS): pyproject.toml softswitch/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
 	$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python has no venv: install it (on Debian: apt-get install python3-venv)"; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing what runs scenarios into $(VENV)"
-	$(RUN)/python -m pip install --disable-pip-version-check --editable .
+	$(RUN)/python -m pip install --disable-pip-version-check --editable softswitch --editable .
 	touch $@
 
 $(HOSTS): $(RUNS)
-	$(RUN)/python -m pip install --disable-pip-version-check --editable '.[service,plot]'
+	$(RUN)/python -m pip install --disable-pip-version-check --editable plugins/web --editable '.[service,plot]'
 	touch $@
 
-$(STAMP): $(RUNS)
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+$(STAMP): $(RUNS) $(wildcard plugins/*/pyproject.toml)
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check $(PLUG_INS:%=--editable plugins/%) \
+		--editable '.[dev]'
 	touch $@
 
 demo: $(RUNS)
@@ -44,7 +46,8 @@ TORCH_OUT := $(OUT)/demo-torch-$(TARGET)
 demo-torch: $(HOSTS)
 	@[ "$$(id -u)" = 0 ] || { echo "demo-torch needs root, for network namespaces: run it with sudo"; exit 1; }
 	@$(RUN)/python -c 'import torch' 2>/dev/null || { echo "Installing PyTorch into $(VENV)"; \
-		$(RUN)/python -m pip install --disable-pip-version-check '$(TORCH)'; }
+		$(RUN)/python -m pip install --disable-pip-version-check --editable plugins/importers --editable plugins/torch \
+		'$(TORCH)'; }
 	$(RUN)/echelon run topologies/scenarios/torch_ddp_pair.yaml --on namespaces --target $(TARGET) --out $(TORCH_OUT)
 	$(RUN)/echelon plot $(TORCH_OUT) --kind overlap --kind iterations --width text -o $(TORCH_OUT)
 
@@ -88,7 +91,7 @@ lint: $(STAMP)
 
 # Make the pictures of docs/web.md anew (needs chromium and chromium-driver).
 screenshots: $(STAMP)
-	ECHELON_SCREENSHOTS=docs/images $(RUN)/pytest tests/echelon/web/test_pictures.py
+	ECHELON_SCREENSHOTS=docs/images $(RUN)/pytest plugins/web/tests/test_pictures.py
 
 bench: $(STAMP)
 	$(RUN)/python -m tests.bench
@@ -145,7 +148,7 @@ p4-tofino: p4-rankings
 	done
 
 # Recompile the agent's program for the kernel (on Debian: apt-get install clang llvm libbpf-dev), and record its source.
-BPF := controller/echelon/agent/bpf
+BPF := plugins/torch/echelon_torch/agent/bpf
 bpf:
 	cd $(BPF) && clang -O2 -g -target bpf -mcpu=v2 -Wall -I/usr/include/$$(uname -m)-linux-gnu -fdebug-prefix-map=$$PWD=. \
 		-c connections.bpf.c -o connections.bpf.o && llvm-strip -g connections.bpf.o
@@ -157,9 +160,9 @@ p4-report: $(STAMP)
 
 # Regenerate the messages of BF Runtime (needs grpcio-tools and googleapis-common-protos in the environment).
 proto: $(STAMP)
-	cd bfrt_proto && ../$(RUN)/python -m grpc_tools.protoc -I. -I$$(../$(RUN)/python -c 'import google.rpc; \
+	cd plugins/tofino/echelon_tofino/bfrt_proto && $(CURDIR)/$(RUN)/python -m grpc_tools.protoc -I. -I$$($(CURDIR)/$(RUN)/python -c 'import google.rpc; \
 		print(google.rpc.__path__[0].removesuffix("/google/rpc"))') --python_out=. --pyi_out=. bfruntime.proto
-	sed -i 's/^from google.rpc import/from finsy.proto.google.rpc import/' bfrt_proto/bfruntime_pb2.py bfrt_proto/bfruntime_pb2.pyi
+	sed -i 's/^from google.rpc import/from finsy.proto.google.rpc import/' plugins/tofino/echelon_tofino/bfrt_proto/bfruntime_pb2.py plugins/tofino/echelon_tofino/bfrt_proto/bfruntime_pb2.pyi
 
 clean:
 	rm -rf $(VENV) $(OUT) .import_linter_cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -62,8 +62,8 @@ def bench() -> list[tuple[str, float, str]]:
 
 def program_rows() -> list[tuple[str, float, str]]:
     """Return what the program in the kernel costs on loopback, beside the same without it: the best of all rounds."""
-    from echelon.agent import cgroups
-    from echelon.agent.program import KernelProgram
+    from echelon_torch.agent import cgroups
+    from echelon_torch.agent.program import KernelProgram
 
     times: dict[bool, list[list[float]]] = {False: [], True: []}
     for _ in range(ROUNDS):
@@ -112,7 +112,7 @@ def measured(options: list[str]) -> dict[str, Any]:
 
 
 def main() -> int:
-    from tests.echelon.agent.place import place
+    from plugins.torch.tests.agent.place import place
 
     with place() as here:
         accepting, port = here.accepting("h1", *sys.argv[1:])

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
 
-from echelon.torch import observe
+from echelon_torch import observe
 
 # The job of examples/torch/ddp.py.
 WIDTH, LAYERS, BATCH, BUCKET_MB = 256, 8, 1024, 0.5

@@ -19,7 +19,7 @@ from functools import partial
 import yaml
 
 from echelon.execution import duration_s
-from echelon.experiments.measure import scenario_of
+from echelon_study.experiments.measure import scenario_of
 from echelon.fabric.builders import LINK_BPS, line
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser

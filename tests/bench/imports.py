@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from echelon.documents import DocumentError
-from echelon.importers import Source
-from echelon.importers.convert import convert
+from echelon_importers import Source
+from echelon_importers.convert import convert
 
 HOSTS = tuple(f"h{number}" for number in range(1, 385))
 ATTEMPTS: dict[str, tuple[dict[str, object], ...]] = {

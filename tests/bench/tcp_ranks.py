@@ -23,7 +23,7 @@ from unittest.mock import patch
 import yaml
 
 from echelon.execution import duration_s
-from echelon.experiments.measure import scenario_of
+from echelon_study.experiments.measure import scenario_of
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job

@@ -48,7 +48,7 @@ ELSEWHERE = {
     r"tests\.bench\.torch_pair": "root, PyTorch, and minutes",
     r" \[--": "a synopsis",
     r"^make ": "an environment of its own; .ci/run and `make lint test` run these",
-    r"^echelon view": "a browser; tests/echelon/web runs it",
+    r"^echelon view": "a browser; plugins/web/tests runs it",
     r"^echelon (serve|agent|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry|top)": (
         "a running service, as the tests in tests/echelon/cli and tests/echelon/service have"
     ),
@@ -59,11 +59,11 @@ ELSEWHERE = {
     ),
     r"^echelon traffic (send|receive)": "two hosts; tests/echelon/traffic sends and receives on one",
     r"^echelon (experiment (thesis|pipelines|report)|evaluate )|out/report/": "hours, or what they have measured",
-    r"^echelon capture": "PyTorch; tests/echelon/capture captures jobs where it is installed",
+    r"^echelon capture": "PyTorch; plugins/torch/tests/capture captures jobs where it is installed",
     r"^echelon coflows FB2010": "a file that its authors publish",
     r"--scale 1/1000 .*--yes": "minutes, for packets",
-    r"^echelon run .*--target tofino": "minutes; tests/echelon/targets/tofino runs scenarios so",
-    r"--cluster tcp": "a cluster, as the tests in tests/echelon/sweeps have",
+    r"^echelon run .*--target tofino": "minutes; plugins/tofino/tests/target runs scenarios so",
+    r"--cluster tcp": "a cluster, as the tests in plugins/study/tests/sweeps have",
 }
 """The patterns of commands that are not run here, and what each needs."""
 
@@ -74,8 +74,8 @@ PLACEHOLDERS = {
     "--duration 10s ... -o": "--duration 10s --src h1 --dst h2 -o",
     "PROGRAM.json HEXPACKET --entries ENTRIES.stf": f"p4src/build/v1model/echelon.json {'00' * 64}",
     "[NAME ...]": "",
-    "PROGRAM.bfa TEST.stf": "tests/softswitch/tofino/programs/edge.bfa tests/softswitch/tofino/programs/edge.stf",
-    "PROGRAM.bfa": "tests/softswitch/tofino/programs/edge.bfa",
+    "PROGRAM.bfa TEST.stf": "plugins/tofino/tests/emulator/programs/edge.bfa plugins/tofino/tests/emulator/programs/edge.stf",
+    "PROGRAM.bfa": "plugins/tofino/tests/emulator/programs/edge.bfa",
 }
 """The replacements of words that stand for something of the reader's."""
 

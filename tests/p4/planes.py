@@ -16,7 +16,7 @@ from reference.frames import MACS
 from echelon.p4program import constants, program
 from softswitch import Program, Switch, load_program
 from softswitch.lookup import KeyElement
-from softswitch.tofino import TofinoSwitch, load_assembly
+from echelon_tofino.emulator import TofinoSwitch, load_assembly
 
 HOSTS = [0x0A000001, 0x0A000002, 0x0A000003]
 MAC = int.from_bytes(MACS[2], "big")

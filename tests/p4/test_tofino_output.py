@@ -13,7 +13,7 @@ import pytest
 from reference.frames import ipv4, shim
 
 from echelon.p4program import program
-from softswitch.tofino.assembly import Invocation, Mapping, Section, Term, items, mapping, number, read_sections
+from echelon_tofino.emulator.assembly import Invocation, Mapping, Section, Term, items, mapping, number, read_sections
 from tests.p4.planes import HOSTS, TnaCompiled, configured
 
 BUILD = Path(__file__).parents[2] / "p4src" / "build"

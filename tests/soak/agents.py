@@ -1,4 +1,4 @@
-"""SIGKILLs of agents at random moments, and of their shells and commands (tests/echelon/agent/kills.py)."""
+"""SIGKILLs of agents at random moments, and of their shells and commands (plugins/torch/tests/agent/kills.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.echelon.agent.kills import kills
+from plugins.torch.tests.agent.kills import kills
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

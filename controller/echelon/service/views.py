@@ -60,7 +60,7 @@ from echelon.southbound.texts import EntryText
 from echelon.telemetry.flow_log import SeenFlow
 from echelon.telemetry.sizes import HostIteration, Measured, profiled_bytes
 from echelon.telemetry.tracker import JobView
-from echelon.web.waits import FlowSpan, Link, links_of, waits
+from echelon_web.waits import FlowSpan, Link, links_of, waits
 
 
 def entry(entry: TableEntry, owner: str | None = None) -> EntryResource:

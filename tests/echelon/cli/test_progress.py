@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from echelon.cli.progress import EVERY
-from echelon.placement.choose import place_jobs
+from echelon_study.placement.choose import place_jobs
 from echelon.progress import Account, Unseen
 from echelon.scenarios.scenario import load_scenario
 from echelon.simulation.places import place, unwatched

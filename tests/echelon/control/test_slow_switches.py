@@ -17,7 +17,7 @@ from echelon.southbound.errors import SouthboundError
 from echelon.southbound.intents import IntentSession
 from echelon.southbound.session import SwitchSession
 from echelon.targets import TARGETS
-from echelon.targets.tofino.session import BfrtSession
+from echelon_tofino.target.session import BfrtSession
 from echelon.virtual.run import run, sessions
 
 pytestmark = pytest.mark.io

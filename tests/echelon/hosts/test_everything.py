@@ -12,7 +12,7 @@ import yaml
 
 from echelon.scenarios.results import rounded
 from echelon.scenarios.scenario import load_scenario
-from echelon.viewer.results import load as view
+from echelon_web.viewer.results import load as view
 from tests.echelon.hosts.conftest import Start
 
 SCENARIO: dict[str, Any] = {

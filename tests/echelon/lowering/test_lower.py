@@ -22,7 +22,7 @@ from echelon.policies import make_policy
 from echelon.rankings.deadline import Deadline
 from echelon.rankings.fixed import Fixed
 from echelon.targets.softswitch.capabilities import softswitch
-from echelon.targets.tofino.capabilities import tofino
+from echelon_tofino.target.capabilities import tofino
 from tests.faults import coded
 
 BIAS = 1 << 31

@@ -19,7 +19,7 @@ from echelon.plots.kinds import links, overlap, timeline, utilisation
 from echelon.plots.measured import loads_bps
 from echelon.plots.style import WIDTHS_INCHES, Style
 from echelon.simulation.run import simulate
-from echelon.viewer.results import load as view
+from echelon_web.viewer.results import load as view
 
 ROOT = Path(__file__).parents[3]
 KINDS = ("bars", "cdf", "iterations", "links", "overlap", "summary", "timeline", "utilisation")

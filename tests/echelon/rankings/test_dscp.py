@@ -27,9 +27,9 @@ from echelon.p4program import constants, program
 from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
 from echelon.rankings.dscp import Dscp
 from echelon.targets.softswitch.capabilities import softswitch
-from echelon.targets.tofino.capabilities import tofino
+from echelon_tofino.target.capabilities import tofino
 from softswitch import Switch, load_program
-from softswitch.tofino import TofinoSwitch, load_assembly
+from echelon_tofino.emulator import TofinoSwitch, load_assembly
 from tests.drawing import examples
 
 ALONE = constants()["SHIM_FLAG_ALONE"]

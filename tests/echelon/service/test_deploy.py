@@ -26,7 +26,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from echelon.service.api.tokens import new_token
-from echelon.web import assets
+from echelon_web import assets
 from tests.echelon.service.measured import exercised, families
 
 ROOT = Path(__file__).parents[3]
@@ -377,7 +377,7 @@ def test_the_image_is_built_of_steps_that_work(tmp_path: Path) -> None:
     subprocess.run([*pip, f"{made}[service,etcd]"], check=True, timeout=600)
     for command in (["echelon", "check", DEPLOY / "echelon.yaml"], ["softswitch", "--version"]):
         subprocess.run([tmp_path / "venv/bin" / command[0], *command[1:]], cwd=tmp_path, check=True, timeout=PATIENCE_S)
-    page = "from echelon.web import assets; print(*assets.names(), sep='\\n'); assets.page('service')"
+    page = "from echelon_web import assets; print(*assets.names(), sep='\\n'); assets.page('service')"
     shown = subprocess.run(
         [tmp_path / "venv/bin/python", "-c", page], cwd=tmp_path, check=True, timeout=PATIENCE_S, stdout=subprocess.PIPE
     )

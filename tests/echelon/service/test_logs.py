@@ -20,7 +20,7 @@ from pydantic import SecretStr
 
 from echelon.client import Client
 from echelon.service import logs
-from echelon.service.store.etcd.address import parse
+from echelon_etcd.address import parse
 from tests.drawing import examples
 
 pytestmark = pytest.mark.usefixtures("logging_as_before")

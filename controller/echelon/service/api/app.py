@@ -18,13 +18,13 @@ from echelon.service.api.gate import Gate
 from echelon.service.api.health import metrics_router, status
 from echelon.service.api.jobs import jobs
 from echelon.service.api.network import links, plan, policy, switches
-from echelon.service.api.pages import pages
+from echelon_web.pages import pages
 from echelon.service.api.settings import ApiSettings
-from echelon.service.api.stream import stream
+from echelon_web.stream import stream
 from echelon.service.interface import Service
-from echelon.service.live import Live
+from echelon_web.live import Live
 from echelon.service.resources import ConnectionReport, DistanceReport, IterationReport, LinkSetting, PolicySetting
-from echelon.web import routes as web
+from echelon_web import routes as web
 
 DESCRIPTION = """\
 Schedules the network flows of distributed training jobs by their arrangement functions. Times are seconds since the

@@ -25,7 +25,7 @@ from echelon.service.api.rates import RequestRates
 from echelon.service.api.settings import ApiSettings, Exchange
 from echelon.service.api.tokens import NO_LIMITS, Principal
 from echelon.service.trail import ORIGIN, Origin
-from echelon.web import assets
+from echelon_web import assets
 
 log = logs.get("echelon.api")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from echelon.service.store import Candidate, Changes, Store, StoreError
-from echelon.service.store.etcd.address import parse
+from echelon_etcd.address import parse
 from echelon.service.store.migrations import MIGRATIONS, Documents, Schema
 from echelon.service.store.sqlite import open_sqlite, path_of
 
@@ -43,7 +43,7 @@ THIRD = Schema((add_version, number_versions))
 async def opened(url: str, schema: Schema) -> Store:
     if url.startswith("sqlite:"):
         return await open_sqlite(path_of(url), schema)
-    from echelon.service.store.etcd.store import open_etcd
+    from echelon_etcd.store import open_etcd
 
     return await open_etcd(parse(url), lease_s=20, schema=schema)
 

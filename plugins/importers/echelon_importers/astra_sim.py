@@ -1,0 +1,394 @@
+"""Text workloads of ASTRA-sim 1.0, and of SimAI, which extends them.
+
+```
+HYBRID_TRANSFORMER model_parallel_NPU_group: 4
+2
+Embedding  -1  300      ALLGATHER  8388608  1        NONE       0        1        NONE       0         10
+Q1         -1  3145728  NONE       0        2162688  ALLREDUCE  8388608  2228224  ALLREDUCE  33554432  10
+```
+
+The first line names the training loop, the second says how many layers follow. A layer has a name, a reserved number,
+and three times a compute time in cycles of 1 ns, a collective and its bytes: for the forward pass, for the gradients of
+inputs and for those of weights; last comes the delay of an update. (`inputs/workload/README.md` of astra-sim/astra-sim,
+branch ASTRA-sim-1.0.)
+
+The loops are those of `Workload.cc` there. A forward pass waits for each layer's collective. The backward pass goes
+from the last layer to the first. `DATA` computes the gradients of weights first, and never waits for their collective;
+the loops with model parallelism compute the gradients of inputs first, start their collective, compute the gradients of
+weights, start theirs, and wait for the first one. A layer in `checkpoint_initiates` repeats the forward passes since
+the last layer in `checkpoints`. `HYBRID_DLRM` runs nothing but all-to-alls in the forward pass, and waits for that of
+the first layer (the embeddings) at the last bottom layer; the one for their gradients starts when the backward pass
+leaves the top layers. An iteration ends when everything has finished.
+
+Differences: `MICRO` runs the collectives of all layers at the same time, as Chakra's converter does, not only that of
+the first layer. The delays of updates are left out. SimAI's BROADCAST, which its simulator passes over, is imported.
+
+The bytes of an all-gather are those that a rank has before it in ASTRA-sim (`collective/Ring.cc`), and those that it
+has after it in SimAI's files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+
+from echelon.documents import DocumentError, suggestion
+from echelon_importers import importer
+from echelon_importers.importer import Importer, Source, Span
+from echelon_importers.workload import Builder, CollectiveKind, Workload
+from echelon.jobs.mesh import Mesh
+from echelon.quantities import shown
+
+_CYCLE_S = Fraction(1, 10**9)
+_COLLECTIVES: Mapping[str, CollectiveKind | None] = {
+    "NONE": None,
+    "ALLREDUCE": "all-reduce",
+    "ALLGATHER": "all-gather",
+    "REDUCESCATTER": "reduce-scatter",
+    "ALLTOALL": "all-to-all",
+    "BROADCAST": "broadcast",
+}
+_SCOPES = {"_DP_EP": "dp_ep", "_EP": "ep"}
+"""Suffixes of SimAI's collectives, and the groups of ranks that run them."""
+_COLUMNS = 12
+
+Phase = Literal["fwd", "ig", "wg"]
+
+
+class _Loop(NamedTuple):
+    """A training loop."""
+
+    model: str | None
+    """The ranks that exchange activations: `model`, `others`, `all`, or None."""
+    data: str | None
+    """The ranks that exchange gradients of weights."""
+    weights_first: bool = False
+    """Whether the gradients of weights are computed before those of inputs."""
+    first_layer: bool = False
+    """Whether the first layer exchanges the gradients of its inputs, too."""
+    forward_only: CollectiveKind | None = None
+    """The only collective that a forward pass runs; None: it runs all."""
+
+
+_DLRM = _Loop("all", "all", weights_first=True, forward_only="all-to-all")
+_LOOPS: Mapping[str, _Loop] = {
+    "DATA": _Loop(None, "all", weights_first=True),
+    "MODEL": _Loop("all", None),
+    "HYBRID_DATA_MODEL": _Loop("model", "others"),
+    "HYBRID_MODEL_DATA": _Loop("others", "model"),
+    "HYBRID_TRANSFORMER": _Loop("model", "others", first_layer=True),
+    "HYBRID_TRANSFORMER_FWD_IN_BCKWD": _Loop("model", "others", first_layer=True),
+    "HYBRID_CUSTOMIZED": _Loop(None, None),
+    "HYBRID_DLRM": _DLRM,
+    "HYBRID_DLRM_ENHANCED": _DLRM,
+    "DISTRIBUTED_INFERENCE": _Loop("all", None),
+    "MICRO": _Loop(None, "all"),
+}
+_LAYER_LOOPS = ("DATA", "MODEL", "HYBRID_DATA_MODEL", "HYBRID_MODEL_DATA")
+"""The loops that a layer of HYBRID_CUSTOMIZED may have."""
+
+
+class _Part(NamedTuple):
+    """One of the three parts of a layer."""
+
+    compute_s: Fraction
+    kind: CollectiveKind | None
+    scope: str | None
+    """The group that the collective names; None: that of the loop."""
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    number: int
+    """Counted from 1."""
+    name: str
+    parts: Mapping[Phase, _Part]
+    loop: _Loop
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    loop: str
+    settings: Mapping[str, tuple[int, ...]]
+    """Numbers by key; `checkpoints` and `checkpoint_initiates` are layers counted from 0."""
+
+    def number(self, key: str, default: int) -> int:
+        """Return a setting with one number."""
+        return self.settings.get(key, (default,))[0]
+
+
+class AstraSimOptions(importer.ImportOptions):
+    """The values that a text workload lacks, and the part of it to take."""
+
+    layers: Span | None = None
+    """The layers to take, counted from 1. None: all."""
+    model: Annotated[int, Field(ge=1, le=10**6)] | None = None
+    """Consecutive ranks of a group of model parallelism (with HYBRID_MODEL_DATA: of data parallelism)."""
+
+
+class AstraSim(Importer[AstraSimOptions]):
+    """A text workload of ASTRA-sim 1.0."""
+
+    Options: ClassVar[type[importer.ImportOptions]] = AstraSimOptions
+    gathers_input: ClassVar[bool] = True
+    """Whether the bytes of an all-gather are those that a rank has before it, rather than after."""
+
+    def read(self, sources: Sequence[Source]) -> Workload:
+        source = self.only(sources)
+        header, layers = self._parse(source)
+        mesh = self._mesh(source, header)
+        return _Training(header, layers, mesh, self.gathers_input).run()
+
+    def _parse(self, source: Source) -> tuple[_Header, list[_Layer]]:
+        lines = [(number, line.split()) for number, line in enumerate(source.text().splitlines(), start=1)]
+        lines = [(number, words) for number, words in lines if words]
+        if len(lines) < 2:
+            raise DocumentError(source.name, "", "has no layers (check the format)", code="empty-document")
+        (first, words), (second, count) = lines[:2]
+        header = _header(source, first, words)
+        declared = source.integer(second, count[0], "a number of layers", most=10**6)
+        if len(count) > 1:
+            raise source.fault(second, f"{shown(' '.join(count))} is not a number of layers", "write one number")
+        wanted = self.options.layers
+        if len(lines) - 2 != declared and (wanted is None or wanted.stop - 1 > min(declared, len(lines) - 2)):
+            raise source.fault(
+                second,
+                f"says {declared} layers, but {len(lines) - 2} follow",
+                "correct it, or take those that are right with --layers",
+            )
+        layers = [
+            _layer(source, line, number, words, header) for number, (line, words) in enumerate(lines[2:], start=1)
+        ]
+        if wanted is not None and wanted.stop - 1 > len(layers):
+            raise DocumentError(
+                source.name, "", f"has {len(layers)} layers (choose among them with --layers)", code="out-of-range"
+            )
+        return header, [layer for layer in layers if wanted is None or layer.number in wanted]
+
+    def _mesh(self, source: Source, header: _Header) -> Mesh[int]:
+        stages = header.number("pp:", 1)
+        everybody = header.number("all_gpus:", 0) // stages
+        ranks = everybody if self.options.ranks is None and everybody else self.given_ranks(source)
+        size = self.options.model or header.number("model_parallel_NPU_group:", 0)
+        split = {"model", "others"} & {scope for loop in _LOOPS.values() for scope in (loop.model, loop.data) if scope}
+        loop = _LOOPS[header.loop]
+        if not size and (split & {loop.model, loop.data} or header.loop == "HYBRID_CUSTOMIZED"):
+            raise DocumentError(
+                source.name,
+                "",
+                f"does not say how many ranks a group has, which {header.loop} needs (give --set model=N)",
+                code="missing-key",
+            )
+        experts = header.number("ep:", 1)
+        size = size or 1
+        if ranks < 2 or ranks % (size * experts):
+            raise DocumentError(
+                source.name,
+                "",
+                f"{ranks} ranks are not a multiple of {size} (model) x {experts} (experts) (change --hosts)",
+                code="wrong-length",
+            )
+        return Mesh(range(ranks), {"dp": ranks // size // experts, "ep": experts, "model": size})
+
+
+def _header(source: Source, line: int, words: Sequence[str]) -> _Header:
+    loop = words[0]
+    if loop not in _LOOPS:
+        raise source.fault(line, f"{shown(loop)} is not a training loop", suggestion(loop, _LOOPS))
+    settings: dict[str, tuple[int, ...]] = {}
+    if loop.startswith("HYBRID_DLRM") and len(words) == 2:
+        words = (loop, "DLRM_LAST_BOTTOM_LAYER:", words[1])
+    rest = list(words[:0:-1])
+    while rest:
+        key = rest.pop()
+        key = key if key.endswith(":") else f"{key}:"
+        count = 1
+        if key in ("checkpoints:", "checkpoint_initiates:"):
+            count = source.integer(line, rest.pop() if rest else "", f"how many {key}", most=10**4)
+        elif key not in _SETTINGS:
+            raise source.fault(line, f"{shown(key)} is not a setting", suggestion(key, _SETTINGS))
+        values = [source.integer(line, rest.pop() if rest else "", f"a number for {key}") for _ in range(count)]
+        if key in _SETTINGS and key != "pp_comm:" and key != "DLRM_LAST_BOTTOM_LAYER:" and values[0] < 1:
+            raise source.fault(line, f"{key} {values[0]} is less than 1", "correct it")
+        settings[key] = tuple(values)
+    return _Header(loop, settings)
+
+
+_SETTINGS = (
+    "model_parallel_NPU_group:",
+    "ep:",
+    "pp:",
+    "vpp:",
+    "ga:",
+    "all_gpus:",
+    "pp_comm:",
+    "DLRM_LAST_BOTTOM_LAYER:",
+)
+
+
+def _layer(source: Source, line: int, number: int, words: Sequence[str], header: _Header) -> _Layer:
+    custom = header.loop == "HYBRID_CUSTOMIZED"
+    if len(words) != _COLUMNS + custom:
+        raise source.fault(line, f"has {len(words)} columns", f"a layer has {_COLUMNS + custom}: correct it")
+    if not re.fullmatch(r"-?[0-9]{1,9}", words[1]):
+        raise source.fault(line, f"{shown(words[1])} is not a number", "write -1")
+    loop = _LOOPS[header.loop]
+    if custom:
+        if words[-1] not in _LAYER_LOOPS:
+            raise source.fault(line, f"{shown(words[-1])} is not a loop of a layer", f"use {', '.join(_LAYER_LOOPS)}")
+        loop = _LOOPS[words[-1]]._replace(weights_first=False)
+    phases: tuple[Phase, ...] = ("fwd", "ig", "wg")
+    parts = {
+        phase: _part(source, line, words[start : start + 3]) for phase, start in zip(phases, (2, 5, 8), strict=True)
+    }
+    source.integer(line, words[11], "an update time")
+    return _Layer(number, words[0], parts, loop)
+
+
+def _part(source: Source, line: int, words: Sequence[str]) -> _Part:
+    cycles = source.integer(line, words[0], "a compute time")
+    size_bytes = source.integer(line, words[2], "a number of bytes")
+    name, scope = words[1], None
+    for suffix, group in _SCOPES.items():
+        if name.endswith(suffix):
+            name, scope = name.removesuffix(suffix), group
+            break
+    if name not in _COLLECTIVES:
+        raise source.fault(line, f"{shown(words[1])} is not a collective", suggestion(name, _COLLECTIVES))
+    kind = _COLLECTIVES[name]
+    if kind is None and size_bytes:
+        raise source.fault(line, f"NONE has {size_bytes} bytes", "name the collective, or give 0")
+    return _Part(cycles * _CYCLE_S, kind if size_bytes else None, scope, size_bytes)
+
+
+class _Training:
+    """The iteration of a text workload."""
+
+    def __init__(self, header: _Header, layers: Sequence[_Layer], mesh: Mesh[int], gathers_input: bool) -> None:
+        self.header = header
+        self.layers = layers
+        self.gathers_input = gathers_input
+        self.builder = Builder(len(mesh.ranks))
+        self.groups = {
+            "all": mesh.groups("dp", "ep", "model"),
+            "model": mesh.groups("model"),
+            "others": mesh.groups("dp", "ep"),
+            "ep": mesh.groups("ep"),
+            "dp_ep": mesh.groups("dp"),
+        }
+
+    def scope(self, layer: _Layer, phase: Phase) -> str | None:
+        """Return the groups that run a collective of a layer; None if none do."""
+        loop = layer.loop
+        if phase == "ig" and layer is self.layers[0] and not (loop.first_layer or loop.weights_first):
+            return None
+        if phase == "fwd" and loop.forward_only not in (None, layer.parts[phase].kind):
+            return None
+        return layer.parts[phase].scope or (loop.data if phase == "wg" else loop.model)
+
+    def run(self) -> Workload:
+        """Return the iteration."""
+        tally = self.builder.tally
+        tally.read["layers"] = len(self.layers)
+        tally.ignored["update delays"] = len(self.layers)
+        for key in ("pp:", "vpp:", "ga:", "pp_comm:"):
+            if self.header.number(key, 0) > (key != "pp_comm:"):
+                tally.ignored[f"{key.rstrip(':')} (the file has the layers of one stage)"] = 1
+        loop = self.header.loop
+        if loop == "MICRO":
+            for layer in self.layers:
+                self._communicate(layer, "wg", waits=False)
+            tally.ignored["compute times (MICRO has none)"] = 3 * len(self.layers)
+        else:
+            self._forward()
+            if loop == "DISTRIBUTED_INFERENCE":
+                tally.ignored["backward passes (inference has none)"] = len(self.layers)
+            elif _LOOPS[loop].weights_first:
+                self._backward_weights_first()
+            else:
+                self._backward()
+        present = sum(part.kind is not None for layer in self.layers for part in layer.parts.values())
+        alone = tally.ignored["collectives of groups of one rank"]
+        tally.ignored["collectives that this loop never runs"] = present - tally.read["collectives"] - alone
+        return self.builder.workload()
+
+    def _forward(self) -> None:
+        bottom = self.header.number("DLRM_LAST_BOTTOM_LAYER:", 0) if self.header.loop.startswith("HYBRID_DLRM") else -1
+        for layer in self.layers:
+            self._compute(layer, "fwd")
+            if bottom >= 0:
+                if layer.number == bottom + 1 and layer is not self.layers[0]:
+                    self._wait(self.layers[0], "fwd")
+                self._communicate(layer, "fwd", waits=False)
+            else:
+                self._communicate(layer, "fwd", waits=True)
+
+    def _backward_weights_first(self) -> None:
+        bottom = self.header.number("DLRM_LAST_BOTTOM_LAYER:", -2)
+        for layer in reversed(self.layers):
+            self._compute(layer, "wg")
+            self._communicate(layer, "wg", waits=False)
+            if layer is not self.layers[0]:
+                self._compute(layer, "ig")
+                if layer.number == bottom + 2:
+                    self._communicate(self.layers[0], "ig", waits=False)
+
+    def _backward(self) -> None:
+        for layer in reversed(self.layers):
+            for again in self._repeated(layer):
+                self._compute(again, "fwd", "again")
+                self._communicate(again, "fwd", waits=True, suffix="again")
+            self._compute(layer, "ig")
+            self._communicate(layer, "ig", waits=False)
+            self._compute(layer, "wg")
+            self._communicate(layer, "wg", waits=False)
+            self._wait(layer, "ig")
+
+    def _repeated(self, layer: _Layer) -> Iterator[_Layer]:
+        """Yield the layers whose forward pass is repeated before the backward pass of `layer`."""
+        if layer.number - 1 not in self.header.settings.get("checkpoint_initiates:", ()):
+            return
+        checkpoints = [at for at in self.header.settings.get("checkpoints:", ()) if at <= layer.number - 1]
+        first = max(checkpoints, default=0)
+        for again in self.layers:
+            if first < again.number < layer.number:
+                self.builder.tally.derived["forward passes repeated from checkpoints"] += 1
+                yield again
+
+    def _compute(self, layer: _Layer, phase: Phase, suffix: str = "") -> None:
+        self.builder.tally.read["compute times"] += not suffix
+        for rank in range(self.builder.ranks):
+            name = "-".join(filter(None, (phase, str(layer.number), suffix, f"r{rank}")))
+            self.builder.compute(name, rank, layer.parts[phase].compute_s)
+
+    def _communicate(self, layer: _Layer, phase: Phase, *, waits: bool, suffix: str = "") -> None:
+        part, scope = layer.parts[phase], self.scope(layer, phase)
+        if part.kind is None or scope is None:
+            return
+        if len(self.groups[scope][0]) < 2:
+            self.builder.tally.ignored["collectives of groups of one rank"] += not suffix
+            return
+        self.builder.tally.read["collectives"] += not suffix
+        gathered = part.kind == "all-gather" and self.gathers_input
+        for number, ranks in enumerate(self.groups[scope]):
+            size_bytes = part.size_bytes * (len(ranks) if gathered else 1)
+            name = self._name(layer, phase, number, suffix)
+            self.builder.collective(name, part.kind, scope, ranks, size_bytes, waits=waits)
+
+    def _wait(self, layer: _Layer, phase: Phase) -> None:
+        """Let every rank wait for the collective that a layer has started."""
+        scope = self.scope(layer, phase)
+        if layer.parts[phase].kind is None or scope is None or len(self.groups[scope][0]) < 2:
+            return
+        for number, ranks in enumerate(self.groups[scope]):
+            for rank in ranks:
+                self.builder.wait(rank, self._name(layer, phase, number, ""))
+
+    def _name(self, layer: _Layer, phase: Phase, group: int, suffix: str) -> str:
+        return "-".join(filter(None, (phase, str(layer.number), suffix, f"g{group}")))

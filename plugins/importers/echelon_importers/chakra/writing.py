@@ -1,0 +1,52 @@
+"""Chakra execution traces of the second generation, written: the counterpart of `echelon_importers.chakra.wire`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from echelon_importers.chakra.wire import Value, WireNode
+from echelon.protobuf_fields import counted, delimited, varint
+
+_VERSION = "0.0.4"
+_UINT64, _UINT64_LIST, _STRING = 13, 14, 29
+
+
+def trace_bytes(nodes: Iterable[tuple[str, WireNode]]) -> bytes:
+    """Return the file with these nodes, each with its name. Attributes are texts, whole numbers from 0, and lists."""
+    messages = [_text(1, _VERSION), *(_node(name, node) for name, node in nodes)]
+    return b"".join(varint(len(message)) + message for message in messages)
+
+
+def _node(name: str, node: WireNode) -> bytes:
+    return b"".join(
+        [
+            _number(1, node.number),
+            _text(2, name),
+            _number(3, node.kind),
+            _packed(4, node.ctrl_deps),
+            _packed(5, node.data_deps),
+            _number(7, node.duration_us),
+            *(delimited(10, _text(1, key) + _attribute(value)) for key, value in node.attributes.items()),
+        ]
+    )
+
+
+def _attribute(value: Value) -> bytes:
+    if isinstance(value, tuple):
+        return delimited(_UINT64_LIST, _packed(1, value))
+    if isinstance(value, str):
+        return _text(_STRING, value)
+    # A number of a oneof is written even if it is 0.
+    return counted(_UINT64, int(value))
+
+
+def _number(field: int, value: int) -> bytes:
+    return counted(field, value) if value else b""
+
+
+def _packed(field: int, values: Sequence[int]) -> bytes:
+    return delimited(field, b"".join(map(varint, values))) if values else b""
+
+
+def _text(field: int, value: str) -> bytes:
+    return delimited(field, value.encode())

@@ -1,0 +1,185 @@
+"""`echelon import`: a job file from a workload that another tool has written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from echelon.cli.progress import ShownProgress
+from echelon.cli.tables import AsJson, show_json
+from echelon.cli.usage import fail
+
+if TYPE_CHECKING:
+    from echelon_importers import Source, Workload
+
+_MOST_BYTES = 1 << 30
+_MANY_NODES = 10_000
+"""The number of nodes from which planning and running the job take long."""
+
+
+def import_workload(
+    format_name: Annotated[
+        str, typer.Argument(help="The format, e.g. chakra; docs/importing.md lists them all.", metavar="FORMAT")
+    ],
+    files: Annotated[list[Path], typer.Argument(help="The files; one of each rank where ranks have their own.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The job file to write.", metavar="JOB.yaml")],
+    name: Annotated[
+        str | None, typer.Option(help="The job's name. Default: that of the job file.", metavar="NAME")
+    ] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            help="The hosts, as h1,h2,h3, or how many there are, which are then called h1, h2... Default: as many as "
+            "the ranks of the file need.",
+            metavar="HOSTS",
+        ),
+    ] = None,
+    ranks_per_host: Annotated[int, typer.Option(help="How many consecutive ranks each host has.", min=1)] = 1,
+    bandwidth: Annotated[
+        str | None, typer.Option(help="The rate between hosts, e.g. '10 Gbit/s', where the import depends on it.")
+    ] = None,
+    local_bandwidth: Annotated[
+        str | None, typer.Option(help="The rate between two ranks of a host. Default: such transfers take no time.")
+    ] = None,
+    iterations: Annotated[
+        str | None, typer.Option(help="The iterations to take, as 2 or 2:4, counted from 1. Default: 1.")
+    ] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="The layers to take, as 2 or 2:40, counted from 1. Default: all.")
+    ] = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Join runs of the same collective that have nothing between them.")
+    ] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help="Another option of the format; repeatable. docs/importing.md lists them.", metavar="KEY=VALUE"
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the job file of a workload in another tool's format, and say what was read, derived and ignored.
+
+    Example: echelon import chakra rank*.et --hosts 8 -o job.yaml
+    """
+    from echelon.documents import DocumentError
+
+    given: dict[str, object] = {
+        "bandwidth": bandwidth,
+        "local_bandwidth": local_bandwidth,
+        "iterations": iterations,
+        "layers": layers,
+    }
+    given = {key: value for key, value in given.items() if value is not None} | _settings(settings or ())
+    try:
+        _import(format_name, files, out, name, hosts, ranks_per_host, merge, given, as_json)
+    except DocumentError as error:
+        fail(str(error))
+
+
+def _import(
+    format_name: str,
+    files: Sequence[Path],
+    out: Path,
+    name: str | None,
+    hosts: str | None,
+    ranks_per_host: int,
+    merge: bool,
+    given: Mapping[str, object],
+    as_json: bool,
+) -> None:
+    from echelon_importers.convert import convert
+
+    with ShownProgress() as progress:
+        progress.stage("reading", len(files), "files")
+        sources = []
+        for file in files:
+            progress.doing(f"reading {file.name}")
+            sources.append(_source(file))
+            progress.done()
+        made = convert(
+            format_name,
+            sources,
+            name or job_name(out),
+            hosts=_hosts(hosts),
+            ranks_per_host=ranks_per_host,
+            merge=merge,
+            options=given,
+            progress=progress,
+        )
+        try:
+            out.write_text(made.text, encoding="utf-8")
+        except OSError as error:
+            fail(f"{out}: {error.strerror or error} (choose another file for --out)")
+    _summarise(out, made.workload, as_json)
+
+
+def _source(file: Path) -> Source:
+    from echelon.documents import DocumentError
+    from echelon_importers import Source
+
+    try:
+        with file.open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise DocumentError(
+            str(file), "", f"{error.strerror or error} (check the path)", code="unreadable-file"
+        ) from None
+    if len(data) > _MOST_BYTES:
+        raise DocumentError(
+            str(file), "", f"is larger than {_MOST_BYTES >> 30} GiB (import a part of it)", code="too-large"
+        )
+    return Source(str(file), data)
+
+
+def _settings(texts: Sequence[str]) -> dict[str, object]:
+    settings: dict[str, object] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            fail(f"--set: '{text}' is not KEY=VALUE (write for example batches=8)")
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def _hosts(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    if re.fullmatch(r"[1-9][0-9]{0,5}", text):
+        return tuple(f"h{number}" for number in range(1, int(text) + 1))
+    return tuple(word.strip() for word in text.split(","))
+
+
+def job_name(out: Path) -> str:
+    """Return a name for the job that is near that of its file."""
+    words = re.sub(r"[^A-Za-z0-9_-]+", "-", out.name.partition(".")[0]).strip("-")[:32]
+    return words if re.match(r"[A-Za-z]", words) else f"job-{words}"[:32].rstrip("-")
+
+
+def _summarise(out: Path, workload: Workload, as_json: bool) -> None:
+    tally = workload.tally
+    if as_json:
+        counts = {"read": tally.read, "derived": tally.derived, "ignored": tally.ignored, "notes": tally.notes}
+        show_json({"file": out, "nodes": len(workload.nodes), "ranks": workload.ranks, **counts})
+    else:
+        _say(out, workload)
+    if len(workload.nodes) > _MANY_NODES:
+        typer.echo(
+            f"{out}: {len(workload.nodes)} nodes make planning slow (take a part with --iterations or --layers, fewer "
+            "hosts, or --merge)",
+            err=True,
+        )
+
+
+def _say(out: Path, workload: Workload) -> None:
+    tally = workload.tally
+    typer.echo(f"{out}: {len(workload.nodes)} nodes on {workload.ranks} ranks")
+    for title, counts in (("read", tally.read), ("derived", tally.derived), ("ignored", tally.ignored)):
+        said = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        typer.echo(f"  {title}: {said or 'nothing'}")
+    for note in tally.notes:
+        typer.echo(f"  {note}")

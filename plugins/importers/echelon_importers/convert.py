@@ -1,0 +1,83 @@
+"""The conversion of files in another tool's format to a job file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import yaml
+
+from echelon.documents import MAX_DOCUMENT_BYTES, DocumentError, parse_document
+from echelon_importers.importer import Source
+from echelon_importers.job_file import Placement, job_text
+from echelon_importers.registry import make_importer
+from echelon_importers.workload import MOST_NODES, TooLargeError, Workload, contracted, merged
+from echelon.jobs.spec import JobSpec
+from echelon.progress import UNSEEN, CommandProgress, counted
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """A job file, and the workload that it describes."""
+
+    text: str
+    workload: Workload
+
+
+def convert(
+    format_name: str,
+    sources: Sequence[Source],
+    job: str,
+    *,
+    hosts: Sequence[str] = (),
+    ranks_per_host: int = 1,
+    merge: bool = False,
+    options: Mapping[str, object] | None = None,
+    progress: CommandProgress = UNSEEN,
+) -> Conversion:
+    """Return the job file of a workload in the format of that name.
+
+    Without `hosts`, they are h1, h2, ...: as many as the ranks need. `merge` joins runs of the same collective.
+    `options` are those of the format, as values of YAML. `progress` is told of the steps. Raises `DocumentError`.
+    """
+    given = {"ranks_per_host": ranks_per_host, **(options or {})}
+    if hosts:
+        given["ranks"] = len(hosts) * ranks_per_host
+    importer = make_importer(format_name, given)
+    source = sources[0].name
+    progress.stage(f"translating {counted(len(sources), 'file')} of {format_name}")
+    try:
+        workload = contracted(importer.read(sources))
+    except TooLargeError:
+        raise _too_large(source, f"makes a job of more than {MOST_NODES} nodes") from None
+    if merge:
+        workload = merged(workload)
+    if workload.ranks % ranks_per_host:
+        raise DocumentError(
+            source,
+            "",
+            f"has {workload.ranks} ranks, not a multiple of {ranks_per_host} (change --ranks-per-host)",
+            code="wrong-length",
+        )
+    names = tuple(hosts) or tuple(f"h{number}" for number in range(1, workload.ranks // ranks_per_host + 1))
+    if len(names) < 2:
+        raise DocumentError(
+            source, "", "needs a job of at least two hosts (give fewer ranks per host)", code="wrong-length"
+        )
+    if not workload.nodes:
+        raise DocumentError(source, "", "has nothing to compute or send in what was chosen (choose another part)")
+    placement = Placement(names, ranks_per_host, importer.options.local_bandwidth)
+    about = [f"Imported from {', '.join(each.name for each in sources)} ({format_name}).", *workload.tally.notes]
+    progress.stage(f"writing {counted(len(workload.nodes), 'node')} as a job")
+    text = job_text(workload, job, placement, about)
+    if len(text) > MAX_DOCUMENT_BYTES:
+        raise _too_large(source, f"makes a job file of more than {MAX_DOCUMENT_BYTES >> 20} MiB")
+    progress.stage("checking the job")
+    # Names of the job and the hosts come from the caller. What remains is a check of the importer itself.
+    parse_document(JobSpec, yaml.load(text, yaml.CSafeLoader), source)
+    return Conversion(text, workload)
+
+
+def _too_large(source: str, reason: str) -> DocumentError:
+    remedy = "take a part with --iterations or --layers, give fewer hosts, or --merge"
+    return DocumentError(source, "", f"{reason} ({remedy})", code="too-large")

@@ -1,0 +1,152 @@
+"""The interface of an importer: options, and a parser from the bytes of files to a workload."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
+
+from pydantic import PlainValidator
+
+from echelon.documents import DocumentError, Rate, Section, problem
+from echelon_importers.workload import Workload
+from echelon.quantities import shown
+
+MOST_BYTES = 1 << 30
+"""The most bytes that are unpacked from one file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file: its name, for messages, and its bytes."""
+
+    name: str
+    data: bytes
+
+    def unpacked(self) -> bytes:
+        """Return the bytes, decompressed if they are gzip. Raises `DocumentError`."""
+        if self.data[:2] != b"\x1f\x8b":
+            return self.data
+        try:
+            with gzip.GzipFile(fileobj=io.BytesIO(self.data)) as stream:
+                unpacked = stream.read(MOST_BYTES + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            raise DocumentError(
+                self.name, "", f"is not a whole gzip file: {error} (copy it again)", code="bad-syntax"
+            ) from None
+        if len(unpacked) > MOST_BYTES:
+            raise DocumentError(
+                self.name, "", f"unpacks to more than {MOST_BYTES >> 30} GiB (select a part)", code="too-large"
+            )
+        return unpacked
+
+    def fault(self, line: int, reason: str, remedy: str) -> DocumentError:
+        """Return an error about a line, counted from 1."""
+        return DocumentError(self.name, f"line {line}", f"{reason} ({remedy})", code="bad-syntax")
+
+    def integer(self, line: int, word: str, what: str, most: int = 10**15) -> int:
+        """Return the whole number that `word` in a line is; `what` says what it counts. Raises `DocumentError`."""
+        if word.isascii() and word.isdigit() and len(word) <= 20 and int(word) <= most:
+            return int(word)
+        raise self.fault(line, f"{shown(word)} is not {what}", f"write a whole number of at most {most}")
+
+    def text(self) -> str:
+        """Return the content as text. Raises `DocumentError`."""
+        try:
+            return self.unpacked().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DocumentError(
+                self.name, "", f"byte {error.start} is not UTF-8 text (check the format)", code="not-utf8"
+            ) from None
+
+    def json(self) -> Any:
+        """Return the content as JSON. Raises `DocumentError`."""
+        try:
+            return json.loads(self.text(), parse_constant=_no_constant)
+        except json.JSONDecodeError as error:
+            raise DocumentError(
+                self.name,
+                f"line {error.lineno}, column {error.colno}",
+                f"{error.msg[0].lower()}{error.msg[1:]} (correct the JSON)",
+                code="bad-syntax",
+            ) from None
+        except RecursionError:
+            raise DocumentError(self.name, "", "is nested too deeply (flatten it)", code="nested-too-deep") from None
+        except ValueError as error:
+            raise DocumentError(self.name, "", f"{error} (correct the JSON)", code="bad-syntax") from None
+
+
+def _no_constant(word: str) -> object:
+    raise ValueError(f"{word} is not JSON")
+
+
+class ImportOptions(Section):
+    """The values that a file lacks, and the part of it to take. A format adds its own."""
+
+    ranks: int | None = None
+    """The number of ranks that the hosts have; None if no hosts are given."""
+    ranks_per_host: int = 1
+    local_bandwidth: Rate | None = None
+    """Bits per second between two ranks of a host. None: such transfers take no time."""
+
+
+def _span(value: object) -> range:
+    found = re.fullmatch(r"([1-9][0-9]{0,8})(?::([1-9][0-9]{0,8}))?", str(value))
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    if first > last:
+        raise problem(f"{shown(value)} is not a span (write 2, or 2:4, counted from 1)")
+    return range(first, last + 1)
+
+
+Span = Annotated[range, PlainValidator(_span)]
+"""Consecutive numbers, counted from 1, as ``2`` or ``2:4``."""
+
+
+O = TypeVar("O", bound=ImportOptions)  # noqa: E741
+
+
+class Importer(ABC, Generic[O]):
+    """A format. The docstring of the class is the format's help."""
+
+    Options: ClassVar[type[ImportOptions]] = ImportOptions
+
+    def __init__(self, options: O) -> None:
+        self.options = options
+
+    @abstractmethod
+    def read(self, sources: Sequence[Source]) -> Workload:
+        """Return the workload in files that belong together. Raises `DocumentError`, which names file and place."""
+
+    def only(self, sources: Sequence[Source]) -> Source:
+        """Return the file if there is one. Raises `DocumentError`."""
+        if len(sources) != 1:
+            raise DocumentError(
+                sources[1].name, "", "is one file too many: this format has one (import them one by one)"
+            )
+        return sources[0]
+
+    def agreed_ranks(self, source: Source, ranks: int, why: str) -> int:
+        """Return the number of ranks that the file implies. Raises `DocumentError` if hosts were given for another."""
+        if self.options.ranks not in (None, ranks):
+            raise DocumentError(
+                source.name,
+                "",
+                f"has {ranks} ranks ({why}), but the hosts have {self.options.ranks} (change --hosts or "
+                "--ranks-per-host)",
+                code="wrong-length",
+            )
+        return ranks
+
+    def given_ranks(self, source: Source) -> int:
+        """Return the number of ranks of the hosts. Raises `DocumentError` if no hosts were given."""
+        if self.options.ranks is None:
+            raise DocumentError(
+                source.name, "", "does not say how many ranks there are (give --hosts)", code="missing-key"
+            )
+        return self.options.ranks

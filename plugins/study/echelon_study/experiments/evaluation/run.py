@@ -1,0 +1,81 @@
+"""Run an evaluation into a directory: measure what is missing, record the machine, write the report.
+
+DIRECTORY/results.jsonl       a line for each scenario and each run (`echelon_study.points.lines`)
+DIRECTORY/machine.json        the machine, the versions and the command
+DIRECTORY/report.md, *.csv, cdf-*.png, worst/*.yaml
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from echelon.documents import DocumentError, suggestion
+from echelon_study.experiments.evaluation import report, tables
+from echelon_study.experiments.evaluation.measure import Knowledge
+from echelon_study.experiments.evaluation.tasks import HALVES, Evaluation, evaluate
+from echelon_study.experiments.machine import machine
+from echelon_study.experiments.tables import Table
+from echelon_study.points.lines import LineStore
+from echelon.progress import UNSEEN, CommandProgress
+from echelon.scenarios.scenario import PolicyChoice
+
+RESULTS = "results.jsonl"
+MACHINE = "machine.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A report that has been written."""
+
+    files: Sequence[Path]
+    """The summary first."""
+    overview: Sequence[Table]
+    """The tables that compare policies over all scenarios."""
+
+
+def evaluate_into(
+    out: Path,
+    *,
+    half: str,
+    scenarios: int,
+    policies: tuple[PolicyChoice, ...],
+    iterations: int,
+    ideal: bool,
+    packets: int,
+    worst: int,
+    workers: int,
+    draws: int = 1,
+    error: float = 0.0,
+    progress: CommandProgress = UNSEEN,
+) -> Report:
+    """Run an evaluation into the directory `out`, which may hold a part of it. The arguments are those of `Evaluation`.
+
+    `worst` is the number of worst cases to keep of each policy, mode and measure, `workers` that of processes (0: this
+    one). Raise `DocumentError` for a half that there is not, `SweepError`, and `OSError` if nothing can be written.
+    """
+    if half not in HALVES:
+        raise DocumentError("--half", "", f"unknown half '{half}' ({suggestion(half, HALVES)})")
+    evaluation = Evaluation(
+        "tune" if half == "tune" else "report",
+        scenarios,
+        policies,
+        iterations,
+        min(packets, scenarios),
+        ideal,
+        Knowledge(draws, error),
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    store = LineStore(out / RESULTS)
+    record = machine(["echelon", *sys.argv[1:]], evaluation.identity(), workers)
+    began = time.monotonic()
+    results = evaluate(evaluation, store, workers, progress)
+    record["took_s"] = round(time.monotonic() - began, 1)
+    (out / MACHINE).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    progress.stage("writing the report")
+    files = report.write(evaluation, results, worst, out)
+    return Report(files, tables.overview(report.compare(evaluation, results)))

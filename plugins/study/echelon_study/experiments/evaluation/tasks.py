@@ -1,0 +1,124 @@
+"""The measurements of an evaluation, as tasks of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Literal, get_args
+
+from echelon_study.experiments.evaluation.measure import Knowledge, Mode, describe, slowdowns
+from echelon_study.experiments.evaluation.results import ScenarioResult, scored
+from echelon.simulation.code import code_digest
+from echelon.simulation.points import ResultStore
+from echelon_study.points.tasks import Task, sweep
+from echelon.progress import UNSEEN, CommandProgress
+from echelon.scenarios.scenario import PolicyChoice
+
+_SOURCES = tuple(
+    Path(__file__).with_name(f"{name}.py") for name in ("demand", "draw", "fabrics", "limit", "measure", "shapes")
+)
+"""The modules here that determine a measurement."""
+Half = Literal["tune", "report"]
+"""The half of the seeds: even ones, to choose between variants, or odd ones, to report what was chosen."""
+HALVES: tuple[Half, ...] = get_args(Half)
+BASELINE = PolicyChoice("fair")
+"""The policy that all others are compared with."""
+
+
+Measurement = Callable[[], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The measurements to make."""
+
+    half: Half
+    scenarios: int
+    """The number of scenarios: the first of the half."""
+    policies: tuple[PolicyChoice, ...]
+    """The policies to measure, `BASELINE` among them."""
+    iterations: int
+    """The length of a run, in iterations of the scenario's slowest job alone."""
+    packets: int = 0
+    """The number of scenarios that also run on switches."""
+    ideal: bool = False
+    """Whether policies also run with the rates that they would ideally give."""
+    knowledge: Knowledge = Knowledge()  # noqa: RUF009
+    """The draws of each run, and what policies know."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Return the seeds of the scenarios."""
+        first = HALVES.index(self.half)
+        return tuple(range(first, first + 2 * self.scenarios, 2))
+
+    def modes(self, place: int) -> tuple[Mode, ...]:
+        """Return the modes in which scenario number `place`, from 0, runs."""
+        return ("plan", *(("ideal",) if self.ideal else ()), *(("packets",) if place < self.packets else ()))
+
+    def identity(self) -> dict[str, Any]:
+        """Return the evaluation as JSON."""
+        return {
+            "half": self.half,
+            "scenarios": self.scenarios,
+            "policies": [choice.label for choice in self.policies],
+            "iterations": self.iterations,
+            "packets": self.packets,
+            "ideal": self.ideal,
+            **asdict(self.knowledge),
+        }
+
+
+def evaluate(
+    evaluation: Evaluation, store: ResultStore, workers: int, progress: CommandProgress = UNSEEN
+) -> list[ScenarioResult]:
+    """Measure what `store` does not have in `workers` processes (0: in this one), and return all scenarios' results.
+
+    Raise `SweepError` if a process ends
+    unexpectedly, and `OSError` if nothing can be written.
+    """
+    tasks = _tasks(evaluation)
+    found = sweep(tasks, store, workers, progress)
+    return [
+        scored(
+            seed,
+            found[_name(seed)].result,
+            {
+                (choice.label, mode): found[_name(seed, choice, mode)].result
+                for choice in evaluation.policies
+                for mode in evaluation.modes(place)
+            },
+        )
+        for place, seed in enumerate(evaluation.seeds)
+    ]
+
+
+def _tasks(evaluation: Evaluation) -> list[Task]:
+    tasks: list[Task] = []
+
+    def add(name: str, mode: Mode | None, identity: Mapping[str, Any], measure: Measurement) -> None:
+        # Scenario after scenario, because a process keeps the last ones that it has drawn.
+        tasks.append(
+            Task(
+                name,
+                {**identity, "mode": mode, "code": code_digest(*_SOURCES, packets=mode == "packets")},
+                measure,
+                cost=-len(tasks),
+            )
+        )
+
+    iterations = evaluation.iterations
+    for place, seed in enumerate(evaluation.seeds):
+        add(_name(seed), None, {"seed": seed}, partial(describe, seed))
+        for mode in evaluation.modes(place):
+            for choice in evaluation.policies:
+                known = evaluation.knowledge
+                identity = {"seed": seed, "policy": choice.label, "iterations": iterations, **asdict(known)}
+                measure = partial(slowdowns, seed, choice, mode, iterations, known)
+                add(_name(seed, choice, mode), mode, identity, measure)
+    return tasks
+
+
+def _name(seed: int, choice: PolicyChoice | None = None, mode: Mode = "plan") -> str:
+    return f"seed {seed}" if choice is None else f"seed {seed}, {choice.label}, {mode}"

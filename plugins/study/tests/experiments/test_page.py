@@ -1,0 +1,32 @@
+"""docs/experiments.md: what it shows exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import typer
+
+from echelon.cli import app
+from echelon_study.experiments.registry import EXPERIMENTS
+
+PAGE = (Path(__file__).parents[4] / "docs" / "experiments.md").read_text(encoding="utf-8")
+
+
+def test_every_experiment_is_there_and_every_command_exists() -> None:
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.MULTILINE)) == set(EXPERIMENTS)
+    group = typer.main.get_command(app).commands["experiment"]  # type: ignore[attr-defined]
+    shown = re.findall(r"^echelon experiment (\S+)(.*?)(?:#.*)?$", PAGE, re.MULTILINE)
+    assert {name for name, _ in shown} == {*EXPERIMENTS, "report", "--list"}
+    for name, options in shown:
+        command = group if name == "--list" else group.commands[name]
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {name, *re.findall(r"--[a-z-]+", options)} - {*EXPERIMENTS, "report"} <= known
+
+
+def test_files_that_it_names_are_there() -> None:
+    root = Path(__file__).parents[4]
+    for name in re.findall(r"\]\((\S+?)\)", PAGE):
+        assert (root / "docs" / name).is_file(), name
+    assert (root / "topologies" / "thesis_a.yaml").is_file()
+    assert (root / "controller" / "echelon" / "experiments" / "processor_sharing.py").is_file()

@@ -1,0 +1,104 @@
+"""The calls of BF Runtime, with its errors as `CallError`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc  # type: ignore[import-untyped]
+from finsy import GRPCCredentialsTLS
+
+from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
+from echelon.southbound.channel import READ_TIMEOUT_S, UPDATE_TIMEOUT_S, WRITE_TIMEOUT_S, failure, open_channel
+from echelon.southbound.deadlines import within
+
+_SERVICE = "/bfrt_proto.BfRuntime/"
+_PROGRAM_TIMEOUT_S = 60.0
+"""How long to wait for a switch to load a program."""
+
+ALL_PIPES = 0xFFFF
+
+
+class BfrtChannel:
+    """A connection to the BF Runtime server of one switch, as one client.
+
+    Args:
+        address: host:port.
+        client_id: the number by which the server knows this client.
+        device: the number of the chip.
+        credentials: of TLS; None is plain text.
+    """
+
+    def __init__(
+        self, address: str, client_id: int, device: int, credentials: GRPCCredentialsTLS | None = None
+    ) -> None:
+        self.client_id = client_id
+        self.device = device
+        self._channel = open_channel(address, credentials)
+        self._write = self._unary("Write", bfrt.WriteResponse)
+        self._set = self._unary("SetForwardingPipelineConfig", bfrt.SetForwardingPipelineConfigResponse)
+        self._get = self._unary("GetForwardingPipelineConfig", bfrt.GetForwardingPipelineConfigResponse)
+        self._read = self._channel.unary_stream(
+            _SERVICE + "Read", bfrt.ReadRequest.SerializeToString, bfrt.ReadResponse.FromString
+        )
+        self._stream = self._channel.stream_stream(
+            _SERVICE + "StreamChannel",
+            bfrt.StreamMessageRequest.SerializeToString,
+            bfrt.StreamMessageResponse.FromString,
+        )
+
+    def _unary(self, name: str, answer: Any) -> Any:
+        return self._channel.unary_unary(
+            _SERVICE + name, lambda message: message.SerializeToString(), answer.FromString
+        )
+
+    def stream(self) -> Any:
+        """Open the stream that subscribes and that digests come on; gRPC's bidirectional call."""
+        return self._stream()
+
+    async def configure(self, action: int, configs: list[bfrt.ForwardingPipelineConfig]) -> None:
+        """Bind to a program, or load one. Raise `CallError`."""
+        request = bfrt.SetForwardingPipelineConfigRequest(device_id=self.device, client_id=self.client_id)
+        request.action = action  # type: ignore[assignment]
+        request.config.extend(configs)
+        try:
+            await self._set(request, timeout=within(_PROGRAM_TIMEOUT_S))
+        except grpc.aio.AioRpcError as error:
+            raise failure(error, bfrt.Error) from None
+
+    async def config(self, timeout_s: float = READ_TIMEOUT_S) -> bfrt.GetForwardingPipelineConfigResponse:
+        """Return the descriptions of the program and of the fixed tables. Raise `CallError`."""
+        request = bfrt.GetForwardingPipelineConfigRequest(device_id=self.device, client_id=self.client_id)
+        try:
+            answer: bfrt.GetForwardingPipelineConfigResponse = await self._get(request, timeout=within(timeout_s))
+        except grpc.aio.AioRpcError as error:
+            raise failure(error, bfrt.Error) from None
+        return answer
+
+    async def write(self, updates: list[bfrt.Update], pipe: int = ALL_PIPES) -> None:
+        """Carry out updates, each by itself. Raise `CallError`."""
+        request = bfrt.WriteRequest(client_id=self.client_id, updates=updates)
+        request.target.device_id, request.target.pipe_id = self.device, pipe
+        try:
+            await self._write(request, timeout=within(WRITE_TIMEOUT_S + UPDATE_TIMEOUT_S * len(updates)))
+        except grpc.aio.AioRpcError as error:
+            raise failure(error, bfrt.Error) from None
+
+    async def read(
+        self, entities: list[bfrt.Entity], pipe: int = ALL_PIPES, timeout_s: float = READ_TIMEOUT_S
+    ) -> AsyncIterator[bfrt.ReadResponse]:
+        """Yield the answers to a read as they come. Raise `CallError`, after what could be read."""
+        request = bfrt.ReadRequest(client_id=self.client_id, entities=entities)
+        request.target.device_id, request.target.pipe_id = self.device, pipe
+        call = self._read(request, timeout=within(timeout_s))
+        try:
+            async for answer in call:
+                yield answer
+        except grpc.aio.AioRpcError as error:
+            raise failure(error, bfrt.Error) from None
+        finally:
+            call.cancel()
+
+    async def close(self) -> None:
+        """Close the connection and end what is under way. Idempotent."""
+        await self._channel.close()

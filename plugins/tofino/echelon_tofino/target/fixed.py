@@ -1,0 +1,93 @@
+"""Tables that every Tofino has, by names: the traffic manager's. Ids come from the switch itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
+
+_LENGTHS = {"uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class FixedTable:
+    """A fixed table: its id, and id and type of each field by name."""
+
+    id: int
+    name: str
+    key: Mapping[str, tuple[int, str]]
+    data: Mapping[str, tuple[int, str]]
+
+    def query(self, key: Mapping[str, int]) -> bfrt.Entity:
+        """Return what reads an entry."""
+        entity = bfrt.Entity()
+        self._write_key(key, entity.table_entry)
+        return entity
+
+    def update(self, key: Mapping[str, int], values: Mapping[str, Any]) -> bfrt.Update:
+        """Return what changes fields of an entry."""
+        update = bfrt.Update(type=bfrt.Update.MODIFY)
+        entry = update.entity.table_entry
+        self._write_key(key, entry)
+        for name, value in values.items():
+            number, kind = self.data[name]
+            part = entry.data.fields.add(field_id=number)
+            if kind == "bool":
+                part.bool_val = value
+            elif kind == "string":
+                part.str_val = value
+            else:
+                part.stream = value.to_bytes(_LENGTHS[kind], "big")
+        return update
+
+    def values(self, entry: bfrt.TableEntry) -> dict[str, Any]:
+        """Return the fields of an entry by name."""
+        names = {number: name for name, (number, _) in self.data.items()}
+        found: dict[str, Any] = {}
+        for part in entry.data.fields:
+            if part.field_id not in names:
+                continue
+            kind = part.WhichOneof("value")
+            value = None if kind is None else getattr(part, kind)
+            if kind == "stream":
+                value = int.from_bytes(part.stream, "big")
+            elif kind is not None and kind.endswith("_arr_val"):
+                value = list(value.val)  # type: ignore[union-attr]
+            found[names[part.field_id]] = value
+        return found
+
+    def _write_key(self, key: Mapping[str, int], entry: bfrt.TableEntry) -> None:
+        entry.table_id = self.id
+        for name, value in key.items():
+            number, kind = self.key[name]
+            entry.key.fields.add(field_id=number).exact.value = value.to_bytes(_LENGTHS[kind], "big")
+
+
+def fixed_tables(description: bytes, names: Sequence[str]) -> dict[str, FixedTable]:
+    """Return the tables of these names in a switch's description of its fixed tables.
+
+    Raise ValueError for a switch that does not have them.
+    """
+    try:
+        tables = {
+            raw["name"]: FixedTable(
+                raw["id"],
+                raw["name"],
+                {field["name"]: (field["id"], field["type"]["type"]) for field in raw["key"]},
+                {
+                    outer["singleton"]["name"]: (outer["singleton"]["id"], outer["singleton"]["type"]["type"])
+                    for outer in raw["data"]
+                },
+            )
+            for raw in json.loads(description)["tables"]
+            if raw["name"] in names
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"its description of fixed tables cannot be read: {error!r}") from None
+    for name in names:
+        if name not in tables:
+            raise ValueError(f"it has no table {name}: it is not a Tofino 1; set `target` in its entry")
+    return tables

@@ -1,0 +1,201 @@
+"""The queues of a Tofino, by the tables of its traffic manager.
+
+A port shares the 32 queues of its port group with three others. Programs name logical queues; the tables of queues
+name physical ones, by group and number in the group. So the map of each port is read first. A queue's level has to be
+set twice: `max_priority` orders queues for the bandwidth that is left over, `min_priority` for guaranteed rates. A
+queue of which only one is set keeps the other's default, the lowest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from finsy import GRPCStatusCode
+
+from echelon.lowering.intent import QueueSetting
+from echelon.southbound.channel import CallError
+from echelon.southbound.errors import SouthboundError
+from echelon_tofino.target.channel import ALL_PIPES, BfrtChannel
+from echelon_tofino.target.fixed import FixedTable, fixed_tables
+
+if TYPE_CHECKING:
+    from finsy import GNMIClient
+
+QUEUES = 8
+"""The logical queues of a port that plans use."""
+
+_PORT = "tf1.tm.port.cfg"
+_SCHEDULING = "tf1.tm.queue.sched_cfg"
+_SHAPING = "tf1.tm.queue.sched_shaping"
+_LEVELS = {"LOW": 0, **{str(level): level for level in range(8)}, "HIGH": 7}
+PORTS_PER_PIPE_BITS = 7
+_RATE_TOLERANCE = 0.02
+"""Share by which a rate that is read may differ from the one written: shapers have a mantissa of a few bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a logical queue of a port is."""
+
+    pipe: int
+    group: int
+    queue: int
+
+    @property
+    def key(self) -> dict[str, int]:
+        return {"pg_id": self.group, "pg_queue": self.queue}
+
+
+class BfrtQueues:
+    """A `QueueDriver` for the given ports of a switch, over the session's BF Runtime channel."""
+
+    def __init__(self, switch: str, ports: Sequence[int]) -> None:
+        self._switch = switch
+        self._ports = ports
+        self._calls: BfrtChannel | None = None
+        self._tables: Mapping[str, FixedTable] = {}
+        self._places: dict[tuple[int, int], _Place] = {}
+        self._asked: dict[tuple[int, int], QueueSetting] = {}
+        """The settings that were written. Rates come back rounded."""
+
+    async def open(self, gnmi: GNMIClient | None) -> None:
+        raise SouthboundError(f"switch {self._switch}: its queues are reached by BF Runtime; it needs a session of it")
+
+    async def open_over(self, calls: BfrtChannel) -> None:
+        """Prepare for a new session: read where the queues of every port are."""
+        self._calls = calls
+        try:
+            description = (await calls.config()).non_p4_config.bfruntime_info
+            self._tables = fixed_tables(description, (_PORT, _SCHEDULING, _SHAPING))
+        except CallError as error:
+            raise self._refused("reading its fixed tables", error) from None
+        except ValueError as error:
+            raise SouthboundError(f"switch {self._switch}: {error}") from None
+        table = self._tables[_PORT]
+        found = await self._read(table, [{"dev_port": port} for port in self._ports], ALL_PIPES, "queue maps")
+        self._places = {}
+        for port, values in zip(self._ports, found, strict=True):
+            queues = values["egress_qid_queues"][:QUEUES]
+            if len(set(queues)) < QUEUES:
+                raise SouthboundError(
+                    f"switch {self._switch}, port {port}: its first {QUEUES} logical queues share {len(set(queues))} "
+                    f"physical ones; give each its own in tf1.tm.port.group, group {values['pg_id']}"
+                )
+            for qid, queue in enumerate(queues):
+                self._places[port, qid] = _Place(port >> PORTS_PER_PIPE_BITS, values["pg_id"], queue)
+
+    async def read(self) -> Mapping[tuple[int, int], QueueSetting]:
+        settings: dict[tuple[int, int], QueueSetting] = {}
+        for pipe, places in self._by_pipe(self._places):
+            keys = [self._places[place].key for place in places]
+            scheduling = await self._read(self._tables[_SCHEDULING], keys, pipe, "queues")
+            shaping = await self._read(self._tables[_SHAPING], keys, pipe, "queue rates")
+            for place, how, rates in zip(places, scheduling, shaping, strict=True):
+                asked = self._asked.get(place)
+                if asked is not None and _is_as_asked(asked, how, rates):
+                    settings[place] = asked
+                elif (found := _setting(*place, how, rates)) is not None:
+                    settings[place] = found
+        return settings
+
+    async def write(self, settings: Sequence[QueueSetting]) -> None:
+        wanted = {(setting.port, setting.queue): setting for setting in settings}
+        for port, queue in wanted:
+            if (port, queue) not in self._places:
+                raise SouthboundError(f"switch {self._switch}, port {port}: has no queue {queue} that plans can use")
+        for pipe, places in self._by_pipe(wanted):
+            updates = []
+            for place in places:
+                setting, key = wanted[place], self._places[place].key
+                # Rates first: they must be right when they are enabled.
+                updates += [
+                    self._tables[_SHAPING].update(key, _rates(setting)),
+                    self._tables[_SCHEDULING].update(key, _scheduling(setting)),
+                ]
+                self._asked.pop(place, None)
+            assert self._calls is not None
+            try:
+                await self._calls.write(updates, pipe)
+            except CallError as error:
+                raise self._refused("queue configuration", error) from None
+            self._asked.update({place: wanted[place] for place in places})
+
+    def _by_pipe(self, places: Iterable[tuple[int, int]]) -> list[tuple[int, list[tuple[int, int]]]]:
+        """Return places by their pipe: a request to tables of queues names one."""
+        pipes: dict[int, list[tuple[int, int]]] = {}
+        for place in sorted(places):
+            pipes.setdefault(self._places[place].pipe, []).append(place)
+        return sorted(pipes.items())
+
+    async def _read(
+        self, table: FixedTable, keys: Sequence[Mapping[str, int]], pipe: int, what: str
+    ) -> list[dict[str, Any]]:
+        assert self._calls is not None
+        entities = [table.query(key) for key in keys]
+        found: list[dict[str, Any]] = []
+        try:
+            async for answer in self._calls.read(entities, pipe):
+                found += [table.values(entity.table_entry) for entity in answer.entities]
+        except CallError as error:
+            raise self._refused(f"reading {what}", error) from None
+        return found
+
+    def _refused(self, what: str, error: CallError) -> SouthboundError:
+        parts = [status for status in error.updates if status.code]
+        first = parts[0] if parts else error.whole
+        more = f" (and {len(parts) - 1} more)" if len(parts) > 1 else ""
+        code = GRPCStatusCode(first.code).name
+        return SouthboundError(f"switch {self._switch}: {what} refused: {first.message} [{code}]{more}")
+
+
+def _kilobits(rate_bps: int) -> int:
+    return max(1, rate_bps // 1000)
+
+
+def _rates(setting: QueueSetting) -> dict[str, Any]:
+    values: dict[str, Any] = {"unit": "BPS"}
+    if setting.min_rate_bps:
+        values["min_rate"] = _kilobits(setting.min_rate_bps)
+    if setting.max_rate_bps is not None:
+        values["max_rate"] = max(_kilobits(setting.max_rate_bps), values.get("min_rate", 0))
+    return values
+
+
+def _scheduling(setting: QueueSetting) -> dict[str, Any]:
+    return {
+        "min_priority": str(setting.level),
+        "max_priority": str(setting.level),
+        "dwrr_weight": setting.weight,
+        "min_rate_enable": setting.min_rate_bps > 0,
+        "max_rate_enable": setting.max_rate_bps is not None,
+        "scheduling_enable": True,
+    }
+
+
+def _is_as_asked(asked: QueueSetting, how: Mapping[str, Any], rates: Mapping[str, Any]) -> bool:
+    """Return whether a queue still is what was made of `asked`."""
+    wanted = _scheduling(asked)
+    levels = {name: _LEVELS[value] for name, value in how.items() if name.endswith("_priority")}
+    if {**how, **levels} != {**wanted, "min_priority": asked.level, "max_priority": asked.level}:
+        return False
+    return all(
+        rates[name] == value if isinstance(value, str) else abs(rates[name] - value) <= value * _RATE_TOLERANCE
+        for name, value in _rates(asked).items()
+    )
+
+
+def _setting(port: int, queue: int, how: Mapping[str, Any], rates: Mapping[str, Any]) -> QueueSetting | None:
+    """Return the setting of a queue; None if it is not configured as this driver would do it."""
+    level = _LEVELS[how["max_priority"]]
+    if _LEVELS[how["min_priority"]] != level or not how["scheduling_enable"] or rates["unit"] != "BPS":
+        return None
+    return QueueSetting(
+        port,
+        queue,
+        level,
+        how["dwrr_weight"],
+        rates["min_rate"] * 1000 if how["min_rate_enable"] else 0,
+        rates["max_rate"] * 1000 if how["max_rate_enable"] else None,
+    )

@@ -1,0 +1,12 @@
+"""What runs inside a training script that uses PyTorch (docs/capture.md)::
+
+from echelon_torch import observe
+
+observe()  # behind torch.distributed.init_process_group()
+"""
+
+from __future__ import annotations
+
+from echelon_torch.observer import Observer, observe
+
+__all__ = ["Observer", "observe"]

@@ -1,0 +1,152 @@
+"""The program in the kernel that tells of connections as they open and close (`bpf/connections.bpf.c`), loaded with
+libbpf.
+
+It is attached by a link that only this process holds, so the kernel detaches and forgets it when the process ends,
+whatever ends it. Loading needs CAP_BPF and CAP_NET_ADMIN.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+import struct
+from ctypes.util import find_library
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from echelon_torch.agent.connection import AgentError, TcpConnection
+
+OBJECT = Path(__file__).parent / "bpf" / "connections.bpf.o"
+_EVENT = struct.Struct("=BBHHH4s4s")
+_CLOSED = 3
+_MARKED = 0x100
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+
+
+class Seen(NamedTuple):
+    """A connection that has opened or closed."""
+
+    connection: TcpConnection
+    is_open: bool
+    is_marked: bool
+    """Whether its packets carry the mark that was asked for."""
+
+
+def parse_event(data: bytes) -> Seen:
+    """Return what an entry of the ring buffer tells."""
+    what, marked, local_port, remote_port, _, local, remote = _EVENT.unpack(data)
+    connection = TcpConnection(socket.inet_ntoa(local), local_port, socket.inet_ntoa(remote), remote_port)
+    return Seen(connection, what != _CLOSED, bool(marked))
+
+
+class KernelProgram:
+    """The program, attached to a control group and those below it; use it as a context manager.
+
+    With `dscp`, packets of connections that open from now on carry it. Raise `AgentError` where the kernel does not
+    allow it, or libbpf is missing.
+    """
+
+    def __init__(self, cgroup: Path, dscp: int | None = None) -> None:
+        self._seen: list[Seen] = []
+        self._take = _ENTRY(self._entry)
+        self._libbpf = _load_libbpf()
+        self._object = self._ring = self._link = None
+        try:
+            self._attach(cgroup, dscp)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when there is something to read."""
+        return int(self._libbpf.ring_buffer__epoll_fd(self._ring))
+
+    def read(self) -> list[Seen]:
+        """Return what has happened since the last call, in order."""
+        self._libbpf.ring_buffer__consume(self._ring)
+        seen, self._seen = self._seen, []
+        return seen
+
+    def close(self) -> None:
+        if self._link:
+            self._libbpf.bpf_link__destroy(self._link)
+        if self._ring:
+            self._libbpf.ring_buffer__free(self._ring)
+        if self._object:
+            self._libbpf.bpf_object__close(self._object)
+        self._object = self._ring = self._link = None
+
+    def _attach(self, cgroup: Path, dscp: int | None) -> None:
+        lib = self._libbpf
+        code = OBJECT.read_bytes()
+        self._object = lib.bpf_object__open_mem(code, len(code), None)
+        if not self._object:
+            raise _refused("read its program")
+        if lib.bpf_object__load(self._object) != 0:
+            raise _refused("load its program")
+        program = lib.bpf_object__find_program_by_name(self._object, b"connections")
+        events = lib.bpf_object__find_map_fd_by_name(self._object, b"events")
+        self._ring = lib.ring_buffer__new(events, self._take, None, None)
+        if not self._ring:
+            raise _refused("make its ring buffer")
+        if dscp is not None:
+            marks = lib.bpf_object__find_map_fd_by_name(self._object, b"marks")
+            key, value = ctypes.c_uint32(0), ctypes.c_uint32(_MARKED | dscp << 2)
+            if lib.bpf_map_update_elem(marks, ctypes.byref(key), ctypes.byref(value), 0) != 0:
+                raise _refused("set the mark of packets")
+        try:
+            directory = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise AgentError(f"{cgroup}: {error.strerror}") from None
+        try:
+            self._link = lib.bpf_program__attach_cgroup(program, directory)
+            if not self._link:
+                raise _refused(f"attach its program to {cgroup}")
+        finally:
+            os.close(directory)
+
+    def _entry(self, _context: int, data: int, size: int) -> int:
+        self._seen.append(parse_event(ctypes.string_at(data, size)[: _EVENT.size]))
+        return 0
+
+
+def _load_libbpf() -> ctypes.CDLL:
+    try:
+        lib = ctypes.CDLL(find_library("bpf") or "libbpf.so.1", use_errno=True)
+        pointer, text = ctypes.c_void_p, ctypes.c_char_p
+        signatures = {
+            "libbpf_set_print": (pointer, [pointer]),
+            "bpf_object__open_mem": (pointer, [text, ctypes.c_size_t, pointer]),
+            "bpf_object__load": (ctypes.c_int, [pointer]),
+            "bpf_object__close": (None, [pointer]),
+            "bpf_object__find_program_by_name": (pointer, [pointer, text]),
+            "bpf_object__find_map_fd_by_name": (ctypes.c_int, [pointer, text]),
+            "bpf_program__attach_cgroup": (pointer, [pointer, ctypes.c_int]),
+            "bpf_link__destroy": (ctypes.c_int, [pointer]),
+            "bpf_map_update_elem": (ctypes.c_int, [ctypes.c_int, pointer, pointer, ctypes.c_uint64]),
+            "ring_buffer__new": (pointer, [ctypes.c_int, _ENTRY, pointer, pointer]),
+            "ring_buffer__epoll_fd": (ctypes.c_int, [pointer]),
+            "ring_buffer__consume": (ctypes.c_int, [pointer]),
+            "ring_buffer__free": (None, [pointer]),
+        }
+        for name, (result, arguments) in signatures.items():
+            function = getattr(lib, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError):
+        raise AgentError("libbpf 1.0 or later is not installed (on Debian: apt-get install libbpf1)") from None
+    lib.libbpf_set_print(None)
+    return lib
+
+
+def _refused(what: str) -> AgentError:
+    number = ctypes.get_errno()
+    needs = " (it needs CAP_BPF and CAP_NET_ADMIN)" if number in (errno.EPERM, errno.EACCES) else ""
+    return AgentError(f"the kernel does not let the agent {what}: {os.strerror(number)}{needs}")

@@ -1,0 +1,211 @@
+"""Keeps the service up to date about a job's connections and iterations on this host, in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Protocol
+
+from echelon_torch.agent.connection import TcpConnection
+from echelon_torch.agent.iterations import MeasuredIteration
+from echelon.client import ClientError
+from echelon.service.resources import ConnectionsResource, HostMeasurement
+from echelon.telemetry.sizes import HostIteration
+
+REFRESH_S = 10.0
+"""Time after which the same is reported again: the job may have been removed and registered anew."""
+ITERATIONS_S = 1.0
+"""The least time between two reports of iterations."""
+LATEST = 16
+"""The number of iterations that are reported."""
+MOST_SIZES = 4096
+"""The most sizes that are reported, over these iterations."""
+SHORTEST_S = 1e-6
+"""The least duration that is reported."""
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+
+
+class ConnectionService(Protocol):
+    """The calls of `echelon.client.Client` that the agent makes."""
+
+    def connections(self, job: str) -> ConnectionsResource: ...
+
+    def report_connections(self, job: str, host: str, connections: list[TcpConnection]) -> ConnectionsResource: ...
+
+    def report_iterations(self, job: str, host: str, iterations: list[HostIteration]) -> HostMeasurement: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """The number of reports to the service."""
+
+    reports: int = 0
+    failures: int = 0
+
+
+class Reporter:
+    """A reporter of one job's connections and iterations on one host.
+
+    It reports the latest state, again and again until the service has taken it.
+
+    Of the connections it reports those to other hosts of the job; the service knows their addresses. `say` takes one
+    line for the operator whenever the outcome differs from the last.
+    """
+
+    def __init__(self, service: ConnectionService, job: str, host: str, say: Callable[[str], None]) -> None:
+        self._service = service
+        self._job = job
+        self._host = host
+        self._say = say
+        self._said: dict[str, str] = {}
+        """The last line about each kind of report."""
+        self._changed = threading.Condition()
+        self._wanted: frozenset[TcpConnection] = frozenset()
+        self._told: frozenset[TcpConnection] | None = None
+        """The connections that the service has acknowledged; None: not known."""
+        self._addresses: dict[str, str] = {}
+        """The address of each host of the job; empty: not known."""
+        self._peers: dict[str, str] = {}
+        """The other hosts by their addresses."""
+        self._iterations: deque[MeasuredIteration] = deque(maxlen=LATEST)
+        self._has_new = False
+        """Whether iterations are to be reported."""
+        self._refresh_at_s = 0.0
+        """When to report the same connections again."""
+        self._iterations_at_s = 0.0
+        """When iterations may be reported again."""
+        self._over = False
+        self.counts = Counts()
+        self._thread = threading.Thread(target=self._run, name="reporter", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def update(self, connections: frozenset[TcpConnection]) -> None:
+        """Report these connections from now on."""
+        with self._changed:
+            if connections != self._wanted:
+                self._wanted = connections
+                self._changed.notify()
+
+    def measured(self, iteration: MeasuredIteration) -> None:
+        """Report this iteration with those before it."""
+        with self._changed:
+            self._iterations.append(iteration)
+            self._has_new = True
+            self._changed.notify()
+
+    def stop(self, timeout_s: float) -> None:
+        """Report what is not reported yet, for at most that time, and end."""
+        with self._changed:
+            self._over = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+
+    def is_peer(self, connection: TcpConnection) -> bool:
+        """Return whether the connection is between this host and another one of the job, as far as is known."""
+        return connection.local == self._addresses.get(self._host) and connection.remote in self._peers
+
+    def _run(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            with self._changed:
+                wanted, over = self._wanted, self._over
+            try:
+                self._report(wanted)
+            except ClientError as error:
+                self._failed("connections", error)
+                self._told = None
+                self._learn({})
+                if over:
+                    return
+                self._pause(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            else:
+                pause_s = FIRST_PAUSE_S
+                self._report_iterations()
+                if over:
+                    return
+                self._wait_for_news(wanted)
+
+    def _report(self, wanted: frozenset[TcpConnection]) -> None:
+        now_s = time.monotonic()
+        if wanted == self._told and now_s < self._refresh_at_s:
+            return
+        if not self._addresses or wanted == self._told:
+            self._learn(self._service.connections(self._job).addresses)
+            self._told = None
+        reported = sorted(filter(self.is_peer, wanted))
+        self._service.report_connections(self._job, self._host, reported)
+        self._told, self._refresh_at_s = wanted, now_s + REFRESH_S
+        with self._changed:
+            self._has_new = bool(self._iterations)
+        self._succeeded("connections")
+
+    def _learn(self, addresses: Mapping[str, str]) -> None:
+        own = addresses.get(self._host)
+        self._addresses = dict(addresses)
+        self._peers = {address: host for host, address in addresses.items() if address != own}
+
+    def _report_iterations(self) -> None:
+        now_s = time.monotonic()
+        with self._changed:
+            if not self._has_new or now_s < self._iterations_at_s:
+                return
+            self._has_new = False
+            measured = list(self._iterations)
+        try:
+            self._service.report_iterations(self._job, self._host, self._by_host(measured))
+        except ClientError as error:
+            # Connections matter more, and are reported all the same.
+            self._failed("iterations", error)
+            self._iterations_at_s = now_s + LONGEST_PAUSE_S
+        else:
+            self._iterations_at_s = now_s + ITERATIONS_S
+            self._succeeded("iterations")
+
+    def _by_host(self, measured: Sequence[MeasuredIteration]) -> list[HostIteration]:
+        """Return the latest iterations, with the job's hosts in place of their addresses."""
+        found: list[HostIteration] = []
+        sizes = 0
+        for one in reversed(measured):
+            sent = {self._peers[to]: size for to, size in one.sent_to.items() if size > 0 and to in self._peers}
+            sizes += len(sent)
+            if sizes > MOST_SIZES:
+                break
+            duration_s = max(one.seen.duration_s, SHORTEST_S)
+            found.append(HostIteration(Fraction(duration_s), sent, one.retransmitted_bytes, Fraction(one.stalled_s)))
+        return found[::-1]
+
+    def _wait_for_news(self, known: frozenset[TcpConnection]) -> None:
+        """Wait until there are other connections, iterations or the same again to report, or the agent ends."""
+        with self._changed:
+            while not self._over and self._wanted == known:
+                until_s = min(self._refresh_at_s, self._iterations_at_s) if self._has_new else self._refresh_at_s
+                left_s = until_s - time.monotonic()
+                if left_s <= 0:
+                    return
+                self._changed.wait(left_s)
+
+    def _pause(self, time_s: float) -> None:
+        """Wait that long, or until the agent ends."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._over, time_s)
+
+    def _succeeded(self, what: str) -> None:
+        self.counts = Counts(self.counts.reports + 1, self.counts.failures)
+        self._tell(what, f"reports {what} to the service")
+
+    def _failed(self, what: str, error: ClientError) -> None:
+        self.counts = Counts(self.counts.reports, self.counts.failures + 1)
+        self._tell(what, f"cannot report {what} to the service, and will try again: {error}")
+
+    def _tell(self, what: str, line: str) -> None:
+        if line != self._said.get(what):
+            self._said[what] = line
+            self._say(line)

@@ -1,0 +1,260 @@
+"""The agent's loop: it sees a job's connections, has them reported, and measures what they carry."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from echelon_torch.agent import capabilities, cgroups, processes
+from echelon_torch.agent.cgroups import JobGroup
+from echelon_torch.agent.connection import AgentError
+from echelon_torch.agent.connections import JobConnections, Owner
+from echelon_torch.agent.iterations import IterationMeter, MeasuredIteration
+from echelon_torch.agent.marking import Marker
+from echelon_torch.agent.program import KernelProgram
+from echelon_torch.agent.reporting import Reporter
+from echelon_torch.agent.sockets import SocketList, TcpSocket
+
+READ_S = 1.0
+"""Time between two readings of the list of sockets, where a program in the kernel tells of connections."""
+POLL_S = 0.05
+"""The same without such a program."""
+READINGS_PER_GAP = 4
+LARGEST_SHARE = 0.05
+"""The most of a processor that readings may take: more connections are read less often."""
+LAST_REPORT_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """The job that the agent watches, and how it does."""
+
+    job: str
+    dscp: int | None = None
+    """The mark of the job's packets; None: they are left as they are."""
+    idle_gap_s: float | None = None
+    """Silence that ends an iteration; None: iterations are not told apart."""
+    with_program: bool = True
+    """Whether to use a program in the kernel where that is allowed."""
+
+
+@dataclass
+class Agent:
+    """The agent and its state, which `echelon_torch.agent.metrics` shows. `say` takes a line for the operator."""
+
+    watched: Watched
+    reporter: Reporter
+    say: Callable[[str], None]
+    connections: JobConnections | None = None
+    """None: it does not watch yet."""
+    meter: IterationMeter | None = None
+    last_iteration: MeasuredIteration | None = None
+    read_s: float = 0.0
+    """Processor time of the last reading of the list of sockets."""
+    problem: str | None = None
+    """The reason why the list could not be read the last time."""
+
+    def run(self, command: Sequence[str]) -> int:
+        """Run a command, watch its connections until it ends, and return its exit status. Raise `AgentError`."""
+        if shutil.which(command[0]) is None:
+            raise AgentError(f"{command[0]}: there is no such command (check its name and PATH)")
+        capabilities.keep_only(*_NEEDED)
+        with ExitStack() as stack:
+            told = stack.enter_context(_signals())
+            group, program = self._prepare(stack)
+            child = _start(command, None if group is None else group.path)
+            owner = _of_process(child.pid) if group is None else _of_group(group.path)
+            self._watch(stack, told, owner, program, None if group is None else group.path, child, group)
+            return child.wait()
+
+    def watch(self, cgroup: Path) -> None:
+        """Watch the connections of a control group until a signal ends the agent. Raise `AgentError`."""
+        capabilities.keep_only(*_NEEDED)
+        with ExitStack() as stack:
+            told = stack.enter_context(_signals())
+            self._watch(stack, told, _of_group(cgroups.checked(cgroup)), self._load(stack, cgroup), cgroup)
+
+    def _prepare(self, stack: ExitStack) -> tuple[JobGroup | None, KernelProgram | None]:
+        """Return the group for the job's processes and the program that is attached to it, where there are such."""
+        try:
+            group = stack.enter_context(JobGroup(self.watched.job))
+        except AgentError as error:
+            self._do_without(error)
+            return None, None
+        return group, self._load(stack, group.path)
+
+    def _load(self, stack: ExitStack, cgroup: Path) -> KernelProgram | None:
+        try:
+            if not self.watched.with_program:
+                raise AgentError("--no-ebpf was given")
+            program = stack.enter_context(KernelProgram(cgroup, self.watched.dscp))
+        except AgentError as error:
+            self._do_without(error)
+            return None
+        self.say("the kernel tells of each connection as it opens (eBPF)")
+        return program
+
+    def _do_without(self, error: AgentError) -> None:
+        if self.watched.dscp is not None:
+            raise AgentError(f"without eBPF, packets cannot be marked: {error} (leave out --dscp)")
+        self.say(f"no eBPF here: {error}; the list of connections is read every {POLL_S * 1000:.0f} ms instead")
+
+    def _watch(
+        self,
+        stack: ExitStack,
+        told: socket.socket,
+        owner: Owner,
+        program: KernelProgram | None,
+        cgroup: Path | None,
+        child: subprocess.Popen[bytes] | None = None,
+        group: JobGroup | None = None,
+    ) -> None:
+        listing = stack.enter_context(SocketList())
+        selector = stack.enter_context(selectors.DefaultSelector())
+        dscp = self.watched.dscp
+        marker = None if dscp is None or cgroup is None else Marker(cgroup, dscp)
+        seen = self.connections = JobConnections(listing, owner, program, self.reporter.is_peer, marker)
+        period_s = POLL_S if program is None else READ_S
+        if self.watched.idle_gap_s is not None:
+            self.meter = IterationMeter(self.watched.idle_gap_s)
+            period_s = min(period_s, self.watched.idle_gap_s / READINGS_PER_GAP)
+        # What the agent needed its capabilities for is done, but for looking into processes.
+        looks = program is None or marker is not None
+        capabilities.keep_only(*([capabilities.CAP_SYS_PTRACE] if looks else []))
+        self.reporter.start()
+        selector.register(told, selectors.EVENT_READ)
+        if program is not None:
+            selector.register(program, selectors.EVENT_READ)
+        if child is not None:
+            ended = os.pidfd_open(child.pid)
+            stack.callback(os.close, ended)
+            selector.register(ended, selectors.EVENT_READ, child)
+        if group is not None:
+            selector.register(group, selectors.EVENT_READ)
+        read_at_s = least_read_s = 0.0
+        is_over = False
+        try:
+            while not is_over:
+                now_s = time.monotonic()
+                if now_s >= read_at_s:
+                    self._read(seen)
+                    least_read_s = now_s + max(POLL_S, self.read_s / LARGEST_SHARE)
+                    read_at_s = now_s + max(period_s, self.read_s / LARGEST_SHARE)
+                else:
+                    seen.hear()
+                    if seen.is_marking_due:
+                        read_at_s = min(read_at_s, least_read_s)
+                self.reporter.update(seen.open)
+                for key, _ in selector.select(max(0.0, read_at_s - time.monotonic())):
+                    is_over |= key.data is not None
+                    if group is not None and key.fileobj is group:
+                        selector.unregister(group)
+                        if self._guard(group):
+                            selector.register(group, selectors.EVENT_READ)
+                    if key.fileobj is told:
+                        _pass_on(told, child)
+                        is_over |= child is None
+            if child is not None:
+                self.reporter.update(frozenset())
+        finally:
+            self.reporter.stop(LAST_REPORT_S)
+
+    def _guard(self, group: JobGroup) -> bool:
+        """Start the shell anew that removes the job's group. Return whether this worked."""
+        try:
+            group.guard()
+        except AgentError as error:
+            self.say(str(error))
+            return False
+        return True
+
+    def _read(self, seen: JobConnections) -> None:
+        began_s = time.thread_time()
+        try:
+            seen.read()
+        except AgentError as error:
+            # The command must not lose its agent, which sees connections open by its program.
+            if str(error) != self.problem:
+                self.say(str(error))
+            self.problem = str(error)
+            return
+        self.problem = None
+        self.read_s = time.thread_time() - began_s
+        if self.meter is not None:
+            ended = self.meter.observe(time.monotonic(), seen.totals, seen.since_sent_s)
+            if ended is not None:
+                self.last_iteration = ended
+                self.reporter.measured(ended)
+
+
+_NEEDED = (
+    capabilities.CAP_BPF,
+    capabilities.CAP_NET_ADMIN,
+    # The directory of the topmost group is writable for nobody.
+    capabilities.CAP_DAC_OVERRIDE,
+    # For /proc, where there are no groups.
+    capabilities.CAP_SYS_PTRACE,
+)
+
+
+def _of_group(cgroup: Path) -> Owner:
+    def owner() -> Callable[[TcpSocket], bool]:
+        # Groups below it may come and go.
+        known = cgroups.numbers(cgroup)
+        return lambda one: one.cgroup in known
+
+    return owner
+
+
+def _of_process(process: int) -> Owner:
+    def owner() -> Callable[[TcpSocket], bool]:
+        inodes = processes.socket_inodes(process)
+        return lambda one: one.inode in inodes
+
+    return owner
+
+
+def _start(command: Sequence[str], cgroup: Path | None) -> subprocess.Popen[bytes]:
+    def enter() -> None:
+        if cgroup is not None:
+            # 0 stands for the process that writes.
+            with (cgroup / "cgroup.procs").open("w") as stream:
+                stream.write("0")
+
+    try:
+        return subprocess.Popen(command, preexec_fn=enter)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise AgentError(f"{command[0]}: {getattr(error, 'strerror', None) or error} (check the command)") from None
+
+
+@contextmanager
+def _signals() -> Iterator[socket.socket]:
+    """Yield a socket that has one byte for each signal that asks the agent to end."""
+    reading, writing = socket.socketpair()
+    with reading, writing:
+        writing.setblocking(False)
+        before = {which: signal.signal(which, lambda *_: None) for which in (signal.SIGTERM, signal.SIGINT)}
+        former = signal.set_wakeup_fd(writing.fileno())
+        try:
+            yield reading
+        finally:
+            signal.set_wakeup_fd(former)
+            for which, handler in before.items():
+                signal.signal(which, handler)
+
+
+def _pass_on(told: socket.socket, child: subprocess.Popen[bytes] | None) -> None:
+    """Pass a request to end on to the child. An interrupt comes from the terminal, which sends it to the child, too."""
+    for number in told.recv(16):
+        if child is not None and number == signal.SIGTERM:
+            with suppress(ProcessLookupError):
+                child.terminate()

@@ -1,0 +1,142 @@
+"""`echelon agent`: the agent of a training host, which reports a job's connections to the service."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from echelon.cli.calls import on_service
+from echelon.cli.usage import fail
+
+if TYPE_CHECKING:
+    from echelon_torch.agent.watching import Agent
+    from echelon.client import Client
+
+app = typer.Typer(
+    help="See the connections of an unmodified job on this host, and report them to the service.",
+    no_args_is_help=True,
+)
+
+Job = Annotated[str, typer.Option(help="The job, as the service knows it.", metavar="NAME")]
+Worker = Annotated[
+    str | None,
+    typer.Option(help="This host, as the job's file names it (default: this machine's name).", metavar="HOST"),
+]
+Dscp = Annotated[
+    int | None,
+    typer.Option(help="Mark the job's packets with this DSCP (needs eBPF).", min=0, max=63, metavar="NUMBER"),
+]
+IdleGap = Annotated[
+    str | None,
+    typer.Option(help="Tell iterations apart by this silence, as '50 ms', and time them.", metavar="DURATION"),
+]
+Metrics = Annotated[
+    str | None, typer.Option(help="Answer Prometheus at this address and port.", metavar="ADDRESS:PORT")
+]
+Ebpf = Annotated[bool, typer.Option("--ebpf/--no-ebpf", help="Use eBPF where it is allowed.")]
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+@on_service
+def run(
+    client: Client,
+    command: Annotated[list[str], typer.Argument(help="The command, after --.", metavar="COMMAND...")],
+    job: Job,
+    worker: Worker = None,
+    dscp: Dscp = None,
+    idle_gap: IdleGap = None,
+    metrics: Metrics = None,
+    ebpf: Ebpf = True,
+) -> None:
+    """Run a command, and report its TCP connections with the job's other hosts until it ends.
+
+    Ends with the command's exit status. The command needs no change; it runs in a control group of its own, which goes
+    with the agent. With eBPF, each connection is reported as it opens; this needs CAP_BPF and CAP_NET_ADMIN.
+
+    Example: echelon agent run --job bert --worker h1 -- torchrun --nnodes 2 train.py
+    """
+    agent = _agent(client, job, worker, dscp, idle_gap, metrics, ebpf)
+    with _refusals():
+        status = agent.run(command)
+    raise typer.Exit(status if status >= 0 else 128 - status)
+
+
+@app.command()
+@on_service
+def watch(
+    client: Client,
+    job: Job,
+    cgroup: Annotated[
+        Path, typer.Option(help="The control group of the job's processes, below /sys/fs/cgroup.", metavar="PATH")
+    ],
+    worker: Worker = None,
+    dscp: Dscp = None,
+    idle_gap: IdleGap = None,
+    metrics: Metrics = None,
+    ebpf: Ebpf = True,
+) -> None:
+    """Report the TCP connections of the processes in a control group, until SIGTERM or SIGINT.
+
+    The group may be that of a container, a systemd unit or a Slurm step; groups below it belong to it.
+
+    Example: echelon agent watch --job bert --worker h1 --cgroup /sys/fs/cgroup/system.slice/bert.service
+    """
+    agent = _agent(client, job, worker, dscp, idle_gap, metrics, ebpf)
+    with _refusals():
+        agent.watch(cgroup)
+
+
+def _agent(
+    client: Client,
+    job: str,
+    worker: str | None,
+    dscp: int | None,
+    idle_gap: str | None,
+    metrics: str | None,
+    ebpf: bool,
+) -> Agent:
+    from echelon_torch.agent.metrics import serve
+    from echelon_torch.agent.reporting import Reporter
+    from echelon_torch.agent.watching import Agent, Watched
+    from echelon.documents import NAME
+    from echelon.quantities import QuantityError, duration_s, shown
+
+    try:
+        gap_s = None if idle_gap is None else float(duration_s(idle_gap))
+    except QuantityError as error:
+        fail(f"--idle-gap: {error}")
+    if gap_s == 0:
+        fail("--idle-gap: 0 s is no silence (give more)")
+    host = worker or socket.gethostname().partition(".")[0]
+    for option, name in (("--job", job), ("--worker", host)):
+        if not NAME.fullmatch(name):
+            fail(f"{option}: {shown(name)} is not a name (up to 32 letters, digits, '-', '_'; a letter first)")
+    reporter = Reporter(client, job, host, _say)
+    agent = Agent(Watched(job, dscp, gap_s, ebpf), reporter, _say)
+    if metrics is not None:
+        address, _, port = metrics.rpartition(":")
+        if not address or not port.isdecimal() or not 0 < int(port) < 65536:
+            fail(f"--metrics: '{metrics}' is not an address and a port (write 127.0.0.1:9465)")
+        with _refusals():
+            serve(agent, address, int(port))
+    return agent
+
+
+def _say(line: str) -> None:
+    typer.echo(f"echelon agent: {line}", err=True)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """End the command with one line if the agent cannot do what it was asked to."""
+    from echelon_torch.agent.connection import AgentError
+
+    try:
+        yield
+    except AgentError as error:
+        fail(str(error))

@@ -1,0 +1,127 @@
+"""Chakra execution traces of an iteration: what each rank computes and communicates, and what waits for what.
+
+A rank computes one thing after the other. An operation waits for the computing before its call, and computing for the
+operations for which the rank has waited. Times are those of the iteration that took the median time, and sizes are
+means, of the iterations that are alike.
+
+Three properties of libraries are in the traces, because the bytes and the times depend on them:
+
+* A process group carries out its collectives in the order of their calls: NCCL one at a time, Gloo two.
+* Gloo's reduce-scatter is an all-reduce of which each rank keeps its part, and sends as much.
+* The root of a broadcast or a reduce is the first rank of a group in a job file, so such operations have a group in
+  that order. Gathers and scatters are transfers from or to the root.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from echelon_torch.capture.iterations import JobProfile, Operation, RankProfile
+from echelon_importers.chakra.wire import Value, WireNode
+from echelon_importers.chakra.writing import trace_bytes
+
+GROUPS_FILE = "groups.json"
+_COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7
+_COMM_TYPES = {
+    "all-reduce": 0, "reduce": 1, "all-gather": 2, "broadcast": 5, "all-to-all": 6, "reduce-scatter": 7, "barrier": 9,
+}  # fmt: skip
+_AT_A_TIME = {"gloo": 2}
+"""The number of collectives of a process group that a backend carries out at a time, if not one."""
+_ROOTED_TAG = 1 << 20
+"""The tag of the transfers of gathers and scatters, apart from those of a job."""
+
+
+def trace_files(profile: JobProfile) -> Mapping[str, bytes]:
+    """Return the files of a capture by name: a trace for each rank, and the ranks of groups."""
+    files: dict[str, bytes] = {}
+    groups: dict[str, tuple[int, ...]] = {}
+    for rank, own in enumerate(profile.ranks):
+        files[f"rank-{rank}.et"] = trace_bytes(_nodes(rank, own))
+        groups.update((group_name(each), members(each)) for each in own.operations if each.call.kind in _COMM_TYPES)
+    files[GROUPS_FILE] = (json.dumps(groups, indent=1) + "\n").encode()
+    return files
+
+
+def members(operation: Operation) -> tuple[int, ...]:
+    """Return the ranks of an operation in the order of a job file, the root first."""
+    if operation.call.kind in ("broadcast", "reduce"):
+        root = operation.ranks[operation.call.peer]
+        return (root, *(rank for rank in operation.ranks if rank != root))
+    return operation.ranks
+
+
+def group_name(operation: Operation) -> str:
+    """Return the name of the group with these ranks in this order."""
+    name = operation.call.group
+    return name if members(operation) == operation.ranks else f"{name}-root{operation.call.peer}"
+
+
+def kind_on_the_wire(operation: Operation) -> str:
+    """Return the collective whose bytes the operation sends."""
+    kind = operation.call.kind
+    return "all-reduce" if kind == "reduce-scatter" and operation.backend == "gloo" else kind
+
+
+def _nodes(rank: int, profile: RankProfile) -> Iterator[tuple[str, WireNode]]:
+    numbers: dict[int, tuple[int, ...]] = {}
+    """The nodes of each call."""
+    queues: dict[str, list[tuple[int, ...]]] = defaultdict(list)
+    """The nodes of the collectives of each process group."""
+    next_number = 1
+    before: tuple[int, ...] = ()
+    """What the rank does next waits for these."""
+    for moment in profile.moments:
+        node = WireNode(next_number, _COMPUTE, (), before, _us(moment.compute_s), {}, 2)
+        yield f"computing {next_number}", node
+        before = (next_number,)
+        next_number += 1
+        if moment.call is None:
+            before = (*before, *(number for call in moment.waits for number in numbers.get(call, ())))
+            continue
+        operation = profile.operations[moment.call]
+        made = list(_communication(rank, operation))
+        after: tuple[int, ...] = before
+        if made and made[0][0] == _COLLECTIVE:
+            queue = queues[operation.call.group]
+            at_a_time = _AT_A_TIME.get(operation.backend, 1)
+            after += queue[-at_a_time] if len(queue) >= at_a_time else ()
+            queue.append(tuple(range(next_number, next_number + len(made))))
+        numbers[moment.call] = tuple(range(next_number, next_number + len(made)))
+        for kind, attributes in made:
+            yield operation.call.kind, WireNode(next_number, kind, (), after, 0, attributes, 2)
+            next_number += 1
+    yield "computing", WireNode(next_number, _COMPUTE, (), before, _us(profile.rest_s), {}, 2)
+
+
+def _communication(rank: int, operation: Operation) -> Iterator[tuple[int, dict[str, Value]]]:
+    """Yield kind and attributes of the nodes of a call."""
+    call, size = operation.call, round(operation.size_bytes.mean)
+    peer = operation.ranks[call.peer]
+    others = [other for other in operation.ranks if other != rank]
+    if call.kind in ("send", "receive"):
+        yield _transfer(call.kind == "send", rank, peer, call.tag, size)
+    elif call.kind in ("gather", "scatter"):
+        sends = (call.kind == "gather") != (rank == peer)
+        for other in others if rank == peer else [peer]:
+            yield _transfer(sends, rank, other, _ROOTED_TAG, size)
+    elif others:
+        attributes: dict[str, Value] = {
+            "comm_type": _COMM_TYPES[kind_on_the_wire(operation)],
+            "comm_size": size,
+            "pg_name": group_name(operation),
+        }
+        if operation.parts is not None:
+            attributes["comm_parts"] = operation.parts
+        yield _COLLECTIVE, attributes
+
+
+def _transfer(sends: bool, rank: int, peer: int, tag: int, size_bytes: int) -> tuple[int, dict[str, Value]]:
+    src, dst = (rank, peer) if sends else (peer, rank)
+    kind = _SEND if sends else _RECEIVE
+    return kind, {"comm_src": src, "comm_dst": dst, "comm_tag": tag, "comm_size": size_bytes}
+
+
+def _us(seconds: float) -> int:
+    return round(seconds * 10**6)

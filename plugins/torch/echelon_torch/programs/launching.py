@@ -1,0 +1,142 @@
+"""The programs of jobs, each beside an agent in the namespace of its host."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from echelon_torch.agent.processes import descendants
+from echelon.hosts.backends.base import HostFabric
+from echelon.hosts.loop import RealTimeLoop
+from echelon.hosts.processes import watch_end
+from echelon.processes import DIES_WITH_CALLER, said
+from echelon.scenarios.results import RunError
+from echelon.scenarios.scenario import Scenario
+
+WARM_UP = 3
+"""Iterations of a program that are not measured: PyTorch prepares in them what later ones use."""
+_FIRST_PORT = 29500
+_END_S = 10.0
+_INJECTED = Path(__file__).parents[2] / "torch" / "injected"
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    job: str
+    host: str
+    agent: subprocess.Popen[bytes]
+    log: Path
+
+
+class Programs:
+    """The programs of `scenario` on the hosts of `hosts`, with agents that report to the service at `url`.
+
+    Their ranks report to the socket at `ranks`. A context manager: no process of theirs outlives it.
+    """
+
+    def __init__(self, scenario: Scenario, hosts: HostFabric, url: str, ranks: Path, directory: Path) -> None:
+        self._scenario = scenario
+        self._hosts = hosts
+        self._url = url
+        self._ranks = ranks
+        self._directory = directory
+        self._programs: list[_Program] = []
+        self._over: set[str] = set()
+
+    def __enter__(self) -> Self:
+        jobs = [job for job in self._scenario.jobs if job.name in self._scenario.commands]
+        for number, job in enumerate(jobs):
+            for rank in range(len(job.workers)):
+                self._start(job.name, job.workers, rank, _FIRST_PORT + number)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for job in {program.job for program in self._programs}:
+            self.stop(job)
+        for program in self._programs:
+            try:
+                program.agent.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                for process in descendants(program.agent.pid):
+                    with suppress(ProcessLookupError):
+                        os.kill(process, signal.SIGKILL)
+                program.agent.wait()
+
+    def stop(self, job: str) -> None:
+        """Ask the programs of a job to end. Their agents pass it on, and take their control groups with them."""
+        self._over.add(job)
+        for program in self._programs:
+            if program.job == job:
+                program.agent.terminate()
+
+    @contextmanager
+    def watched(self, loop: RealTimeLoop) -> Iterator[None]:
+        """Watch the programs: a `RunError` comes out of the loop if one ends before it is stopped."""
+        with ExitStack() as stack:
+            for program in self._programs:
+                stack.callback(watch_end(loop, program.agent.pid, partial(self._ended, program)))
+            yield
+
+    def said(self, job: str) -> str:
+        """Return the last words of a job's programs."""
+        return " | ".join(f"{one.host}: {said(one.log)}" for one in self._programs if one.job == job)
+
+    def _ended(self, program: _Program) -> None:
+        if program.job not in self._over:
+            status = program.agent.wait()
+            raise RunError(
+                f"job {program.job}: its program on {program.host} ended with status {status} before the run did "
+                f"(it has to train for longer than the run): {said(program.log)}"
+            )
+
+    def _start(self, job: str, workers: tuple[str, ...], rank: int, port: int) -> None:
+        host = workers[rank]
+        log = self._directory / f"program-{job}-{host}.log"
+        agent = [sys.executable, "-Pm", "echelon", "agent", "run", "--url", self._url, "--job", job, "--worker", host]
+        command = [*self._hosts.in_host(host), *DIES_WITH_CALLER, *agent, "--", *self._scenario.commands[job]]
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                process_group=0,
+                cwd=self._scenario.file.parent,
+                env={**os.environ, **self._environment(job, workers, rank, port)},
+            )
+        self._programs.append(_Program(job, host, process, log))
+
+    def _environment(self, job: str, workers: tuple[str, ...], rank: int, port: int) -> Mapping[str, str]:
+        """Return what a rank and `torchrun`, which takes its options from PET_*, have to know."""
+        ranks, host = str(len(workers)), workers[rank]
+        address = self._scenario.fabric.hosts[workers[0]].ipv4
+        before = os.environ.get("PYTHONPATH")
+        return {
+            "RANK": str(rank),
+            "WORLD_SIZE": ranks,
+            "LOCAL_RANK": "0",
+            "LOCAL_WORLD_SIZE": "1",
+            "MASTER_ADDR": address,
+            "MASTER_PORT": str(port),
+            "PET_NNODES": ranks,
+            "PET_NODE_RANK": str(rank),
+            "PET_NPROC_PER_NODE": "1",
+            "PET_MASTER_ADDR": address,
+            "PET_MASTER_PORT": str(port),
+            "GLOO_SOCKET_IFNAME": self._hosts.host_interface(host),
+            "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+            "PYTHONPATH": os.pathsep.join([str(_INJECTED), *([before] if before else [])]),
+            "ECHELON_RUN_SOCKET": str(self._ranks),
+            "ECHELON_RUN_WARM_UP": str(WARM_UP),
+            "ECHELON_RUN_JOB": job,
+            "ECHELON_RUN_WORKER": host,
+        }

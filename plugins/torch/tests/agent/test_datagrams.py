@@ -1,0 +1,68 @@
+"""Datagrams of programs of one's own, read by the reader of emulated hosts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from echelon_torch.agent.datagrams import datagrams, payload, udp_socket
+from echelon.endhosts.segments import DataSegment
+from echelon.endhosts.shim import HEADER_BYTES, SHIM_AT, flow_key, read_payload
+from tests.conftest import examples
+
+
+@given(
+    st.integers(1, 0xFFFF),
+    st.integers(0, 0xFFFF),
+    st.integers(0, 10**6),
+    st.binary(min_size=1, max_size=5000),
+    st.integers(1, 2000),
+)
+@settings(max_examples=examples(200), deadline=None)
+def test_they_carry_the_data_and_say_how_much_is_left(
+    job: int, flow: int, iteration: int, data: bytes, payload_bytes: int
+) -> None:
+    made = list(datagrams(job, flow, iteration, data, payload_bytes))
+    assert b"".join(map(payload, made)) == data
+    wire_bytes = [len(one) + SHIM_AT for one in made]
+    for index, one in enumerate(made):
+        key, segment, stamp = read_payload(one) or pytest.fail("no shim")
+        assert key == flow_key(iteration % 256, job, flow)
+        assert segment == DataSegment(sum(wire_bytes[index:]), wire_bytes[index], last=index == len(made) - 1)
+        assert not any(stamp)
+    assert sum(wire_bytes) == len(data) + len(made) * HEADER_BYTES
+
+
+@pytest.mark.parametrize(
+    ("job", "flow", "iteration", "data", "payload_bytes"),
+    [
+        (0, 0, 0, b"x", 1),
+        (0x10000, 0, 0, b"x", 1),
+        (1, -1, 0, b"x", 1),
+        (1, 0x10000, 0, b"x", 1),
+        (1, 0, -1, b"x", 1),
+        (1, 0, 0, b"", 1),
+        (1, 0, 0, b"x", 0),
+        (1, 0, 0, bytes(70_000_000), 1),
+    ],
+)
+def test_what_the_shim_cannot_carry_is_refused(
+    job: int, flow: int, iteration: int, data: bytes, payload_bytes: int
+) -> None:
+    with pytest.raises(ValueError, match=r"shim|at least one byte"):
+        next(datagrams(job, flow, iteration, data, payload_bytes))
+
+
+@pytest.mark.parametrize("datagram", [b"", bytes(19), bytes(20), b"\xff" * 40])
+def test_what_has_no_shim_is_refused(datagram: bytes) -> None:
+    with pytest.raises(ValueError, match="shim"):
+        payload(datagram)
+
+
+def test_they_pass_a_real_socket() -> None:
+    with udp_socket() as sender, udp_socket() as receiver:
+        receiver.bind(("127.0.0.1", 0))
+        for datagram in datagrams(7, 3, 300, b"gradients", 4):
+            sender.sendto(datagram, receiver.getsockname())
+        assert b"".join(payload(receiver.recv(2048)) for _ in range(3)) == b"gradients"

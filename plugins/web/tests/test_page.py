@@ -1,0 +1,284 @@
+"""The page in a real browser: the real daemon behind it, with real switches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from echelon.client import Client
+from tests.echelon.service.lab import ring, settle, until
+from plugins.web.tests.browser import Page
+from plugins.web.tests.conftest import Watched
+from plugins.web.tests.training import Trained, training
+
+pytestmark = pytest.mark.xdist_group("web")
+
+VIEWS = ("Fabric", "Jobs", "Timeline", "Waits", "Plan", "Policies", "Events")
+LOOKS = (("light", 1280, False), ("dark", 1280, True), ("narrow", 360, False))
+BERT = ring("bert", ["h1", "h5"], "100 kB", "100 ms")
+GPT = ring("gpt", ["h2", "h6"], "100 kB", "150 ms")
+YAML = "{job: bert, parallelism: data, workers: [h1, h5], data: {compute: 100 ms, gradient: 100 kB}}"
+DIALOG = "#change-dialog button"
+
+
+def submitted(client: Client, *jobs: dict[str, Any]) -> None:
+    for job in jobs:
+        client.register_job(job)
+    settle(client)
+
+
+def test_no_view_has_a_fault(page: Page, watched: Watched) -> None:
+    """Neither an error on the console, nor something that the policy blocked, nor a fault that axe calls serious."""
+    with watched.client() as client:
+        submitted(client, BERT, GPT)
+        with training(watched.lab, client, [Trained("bert", 0.1), Trained("gpt", 0.1)]):
+            page.open(watched.url, watched.operator)
+            until(lambda: client.job("bert").iteration_times_s, "nothing was timed")
+            for view in VIEWS:
+                page.look()
+                page.show(view)
+                if view == "Jobs":
+                    page.press("bert")
+                    page.wait(lambda: page.rows("EchelonFlows"), "the details of the job do not come")
+                if view == "Plan":
+                    page.wait(lambda: page.rows("What was simulated"), "nothing was simulated")
+                elif view not in ("Policies", "Events"):
+                    page.wait(lambda: page.run(_DRAWN), f"{view}: no picture")
+                in_each_look(page, view)
+            page.show("Jobs")
+            page.press("Submit a job")
+            in_each_look(page, "the dialog")
+    assert page.console() == []
+
+
+_DRAWN = "return document.querySelector('main canvas') !== null"
+_BEYOND = """const width = document.documentElement.clientWidth;
+if (document.documentElement.scrollWidth <= width) return [];
+return ["the page", ...[...document.querySelectorAll("body *")]
+  .filter((one) => one.getBoundingClientRect().right > width + 1 && one.closest(".table-box") === null)
+  .map((one) => `${one.tagName} ${one.className}`)]"""
+
+
+def in_each_look(page: Page, what: str) -> None:
+    """Check the page as it is in light and dark, and in a narrow window."""
+    for look, width, dark in LOOKS:
+        page.look(width, dark=dark)
+        assert not page.faults(), f"{what}, {look}"
+        assert page.run(_BEYOND) == [], f"{what}, {look}: this is wider than the window"
+
+
+def test_without_a_token_nothing_is_shown(page: Page, watched: Watched) -> None:
+    with watched.client() as client:
+        submitted(client, BERT)
+    page.open(watched.url)
+    page.wait(lambda: page.text("#token-title") == "Token", "the page does not ask for a token")
+    assert page.rows("Switches") == []
+    assert "bert" not in page.text("body")
+    page.choose("Token", "echelon_wrong")
+    page.press("Use this token")
+    page.wait(lambda: "unknown token" in page.text("#token-problem"), "the wrong token is not refused")
+    page.choose("Token", watched.operator)
+    page.press("Use this token")
+    page.wait(lambda: page.row("Switches", "leaf1"), "the token is not taken")
+    assert page.run("return localStorage.length + document.cookie.length") == 0
+    page.press("Token")
+    page.press("Forget the token")
+    page.wait(lambda: page.text("#token-title") == "Token", "the token is not forgotten")
+    assert page.run("return sessionStorage.length") == 0
+
+
+def test_a_job_is_tried_submitted_seen_and_removed(page: Page, watched: Watched) -> None:
+    page.open(watched.url, watched.operator)
+    page.show("Jobs")
+    # What the page shows is up to a second old, and another test may have removed its job just now.
+    page.wait(lambda: not page.row("All jobs", "bert"), "the page shows a job that is gone")
+    with watched.client() as client:
+        page.press("Submit a job")
+        page.choose("or its text", YAML)
+        page.press("See what it would do")
+        page.wait(lambda: page.rows("What would be written"), "the dry run does not come")
+        assert page.row("Slowdown of jobs", "bert")[:2] == ["bert", "-"]
+        assert client.jobs() == [], "a dry run changes nothing"
+        page.press("Submit", DIALOG)
+        page.wait(lambda: page.row("All jobs", "bert")[1:2] == ["installed"], "the job is not shown as installed")
+        assert client.job("bert").spec["workers"] == ["h1", "h5"]
+
+        page.press("Remove the job bert")
+        page.wait(lambda: page.rows("What would be written"), "the dry run does not come")
+        page.press("Cancel", DIALOG)
+        assert [job.name for job in client.jobs()] == ["bert"]
+        page.press("Remove the job bert")
+        page.press("Remove", DIALOG)
+        page.wait(lambda: not page.row("All jobs", "bert"), "the job does not go")
+        assert client.jobs() == []
+        page.show("Events")
+        page.wait(lambda: len(page.rows("Changes")) >= 2, "the changes are not listed")
+        assert [row[1:4] for row in page.rows("Changes")[:2]] == [
+            ["remove job", "bert", "ops"],
+            ["register job", "bert", "ops"],
+        ]
+
+
+def test_a_faulty_job_is_refused_in_the_words_of_the_service(page: Page, watched: Watched) -> None:
+    page.open(watched.url, watched.operator)
+    page.show("Jobs")
+    page.press("Submit a job")
+    page.choose("or its text", YAML.replace("100 ms", "100 parsec"))
+    page.press("See what it would do")
+    page.wait(
+        lambda: "data.compute: 'parsec' is not a unit" in page.text("#change-dialog .problem"), "no reason is shown"
+    )
+    assert not page.button("Submit", DIALOG)["enabled"]
+    page.press("Cancel", DIALOG)
+
+
+def test_a_link_is_drained_and_one_that_jobs_need_only_by_force(page: Page, watched: Watched) -> None:
+    with watched.client() as client:
+        submitted(client, BERT)
+        state = lambda: {(link.a, link.b): link.state for link in client.links()}  # noqa: E731
+        page.open(watched.url, watched.operator)
+        page.press("Drain the link leaf1 - spine1")
+        page.wait(lambda: page.text("#change-dialog h3, #change-dialog caption"), "the dry run does not come")
+        assert state()["leaf1", "spine1"] == "up", "a dry run changes nothing"
+        page.press("Drain", DIALOG)
+        page.wait(lambda: page.row("Links", "leaf1 - spine1")[3:4] == ["drained"], "the link is not shown as drained")
+        assert state()["leaf1", "spine1"] == "drained"
+
+        page.press("Drain the link leaf1 - spine2")
+        page.wait(lambda: "bert" in page.text("#change-dialog .problem"), "the job that would be stranded is not named")
+        assert not page.button("Drain", DIALOG)["enabled"]
+        page.choose("Drain it all the same", "on")
+        page.wait(lambda: page.button("Drain", DIALOG)["enabled"], "force is not offered")
+        assert state()["leaf1", "spine2"] == "up"
+        page.press("Drain", DIALOG)
+        page.wait(lambda: "cannot be planned" in page.text("#notices"), "the stranded job is not told of")
+        assert state()["leaf1", "spine2"] == "drained"
+
+        for spine in ("spine1", "spine2"):
+            page.press(f"Restore the link leaf1 - {spine}")
+            page.press("Restore", DIALOG)
+            page.wait(lambda: page.row("Links", f"leaf1 - {spine}")[3:4] == ["up"], "the link is not restored")  # noqa: B023
+        page.wait(lambda: page.text("#notices") == "", "the notice stays")
+
+
+def test_policies_are_compared_and_changed(page: Page, watched: Watched) -> None:
+    with watched.client() as client:
+        submitted(client, BERT, GPT)
+        page.open(watched.url, watched.operator)
+        page.show("Policies")
+        page.press("Compare all policies")
+        page.wait(lambda: page.row("Slowdown of each job", "bert"), "the policies are not compared")
+        choices = client.policy().choices
+        assert len(page.row("Slowdown of each job", "bert")) == 1 + len(choices)
+        assert client.policy().name == "echelon"
+        page.choose("Policy", "varys")
+        page.press("Change the policy")
+        page.wait(lambda: page.button("Change", DIALOG)["enabled"], "the dry run does not come")
+        assert client.policy().name == "echelon", "a dry run changes nothing"
+        page.press("Change", DIALOG)
+        page.wait(lambda: "varys" in page.text("#facts"), "the new policy is not shown")
+        assert client.policy().name == "varys"
+        page.choose("Policy", "echelon")
+        page.choose("order", "setf")
+        page.press("Change the policy")
+        page.press("Change", DIALOG)
+        until(lambda: client.policy().parameters == {"order": "setf"}, "the parameter was not taken")
+
+
+def test_a_reader_can_change_nothing(page: Page, watched: Watched) -> None:
+    with watched.client() as client:
+        submitted(client, BERT)
+        before = (client.jobs(), client.links(), client.policy(), len(client.events()))
+        page.open(watched.url, watched.reader)
+        page.wait(lambda: "only read" in page.text("main .bar"), "the page does not say that the token may only read")
+        asking = {
+            "Fabric": ["Drain the link leaf1 - spine1"],
+            "Jobs": ["Submit a job", "Remove the job bert"],
+            "Policies": ["Change the policy", "Compare all policies"],
+        }
+        for view, buttons in asking.items():
+            page.show(view)
+            for name in buttons:
+                page.wait(lambda: page.button(name)["there"], f"there is no button '{name}'")  # noqa: B023
+                assert not page.button(name)["enabled"], name
+        # The page only shows what the service enforces.
+        statuses = page.run(
+            """const headers = {Authorization: `Bearer ${sessionStorage.getItem("echelon-token")}`,
+                 "Content-Type": "application/json"};
+               const tried = [["POST", "jobs", arguments[0]], ["PUT", "jobs/bert", arguments[0]],
+                 ["DELETE", "jobs/bert"], ["PUT", "policy", {name: "fair"}],
+                 ["PUT", "links/leaf1/spine1", {state: "drained", force: true}]];
+               return Promise.all(tried.flatMap(([method, path, body]) => ["", "?dry_run=true"].map((query) =>
+                 fetch(path + query, {method, headers, body: JSON.stringify(body)})
+                   .then((answer) => answer.status))))""",
+            GPT,
+        )
+        assert statuses == [403] * 10
+        assert (client.jobs(), client.links(), client.policy(), len(client.events())) == before
+
+
+def test_what_happens_elsewhere_is_seen_at_once(page: Page, watched: Watched) -> None:
+    page.open(watched.url, watched.reader)
+    page.wait(lambda: page.row("Switches", "spine1")[1:2] == ["ready"], "the switches are not shown")
+    with watched.client() as client:
+        submitted(client, BERT)
+        page.wait(lambda: "1 installed" in page.text("#facts"), "a job of another client is not seen")
+        with training(watched.lab, client, [Trained("bert", 0.05)]):
+            page.wait(lambda: any(row[3] != "-" for row in page.rows("Ports")), "no port is seen to send")
+        spine = watched.lab.switches["spine1"]
+        spine.kill()
+        page.wait(
+            lambda: page.row("Switches", "spine1")[1:2] in (["away"], ["connecting"]), "a dead switch is not seen"
+        )
+        page.wait(lambda: "spine1" in page.text("#notices"), "a dead switch is not told of")
+        spine.start()
+        page.wait(lambda: page.row("Switches", "spine1")[1:2] == ["ready"], "the switch that is back is not seen")
+        settle(client)
+
+
+def test_the_timeline_moves(page: Page, watched: Watched) -> None:
+    with watched.client() as client:
+        submitted(client, BERT)
+        page.open(watched.url, watched.reader)
+        with training(watched.lab, client, [Trained("bert", 0.02)]):
+            until(lambda: len(client.job("bert").iteration_times_s) > 20, "nothing was timed")
+        page.show("Timeline")
+        page.wait(lambda: page.rows("Flows in sight"), "no flow is shown")
+        page.choose("Hold still", "on")
+        page.press("Show all of it")
+        status = lambda: page.text("main .bar [role=status]")  # noqa: E731
+        page.wait(lambda: page.run(_ALL_SHOWN, status()), "not all flows are shown")
+        all_of_it = status()
+        page.press("Zoom in")
+        nearer = page.wait(lambda: status() != all_of_it and status(), "it does not zoom in")
+        page.press("Later")
+        page.wait(lambda: status() != nearer, "it does not move")
+        page.press("Earlier")
+        page.press("Zoom out")
+        page.press("Show all of it")
+        page.wait(lambda: status() == all_of_it, "it does not show all again")
+        late = [row[6] for row in page.rows("Flows in sight")]
+        assert all(one.endswith("s") for one in late), "each flow has its tardiness"
+
+
+_ALL_SHOWN = "const found = arguments[0].match(/^([\\d,]+) flows of ([\\d,]+) /); return found && found[1] === found[2]"
+
+
+def test_the_keyboard_reaches_everything(page: Page, watched: Watched) -> None:
+    """Each button and link can be focused, in the order of the page, and a dialog gives the focus back."""
+    page.open(watched.url, watched.operator)
+    page.wait(lambda: page.row("Links", "leaf1 - spine1"), "the links are not shown")
+    assert (
+        page.run('return document.querySelectorAll(\'[tabindex]:not([tabindex="0"]):not([tabindex="-1"])\').length')
+        == 0
+    )
+    assert page.run("return document.querySelector('a').textContent") == "Skip to the content"
+    page.run("""const button = [...document.querySelectorAll("main button")].find((one) => one.textContent === "Drain");
+                button.focus(); button.click()""")
+    focused = lambda: page.run("return document.activeElement.textContent")  # noqa: E731
+    page.wait(lambda: focused() == "Cancel", "the dialog does not take the focus")
+    page.press("Cancel", DIALOG)
+    page.wait(lambda: focused() == "Drain", "the focus is not given back")
+    page.show("Jobs")
+    page.wait(lambda: page.run("return document.activeElement.tagName") == "H1", "a new view does not take the focus")

@@ -1,0 +1,73 @@
+"""The pictures of docs/web.md: written where ECHELON_SCREENSHOTS names a directory (`make screenshots`)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import echelon
+from tests.echelon.service.lab import ring, settle, until
+from plugins.web.tests.browser import Page
+from plugins.web.tests.conftest import Watched
+from plugins.web.tests.test_view import SCENARIO, viewed
+from plugins.web.tests.training import Trained, training
+
+OUT = os.environ.get("ECHELON_SCREENSHOTS")
+
+pytestmark = [
+    pytest.mark.xdist_group("web"),
+    pytest.mark.skipif(OUT is None, reason="ECHELON_SCREENSHOTS names no directory (make screenshots)"),
+]
+PIPELINE = {
+    "job": "gpipe",
+    "parallelism": "pipeline",
+    "workers": ["h1", "h5"],
+    "pipeline": {"micro_batches": 4, "forward": "40 ms", "activation": "40 kB"},
+}
+RINGS = [ring("bert", ["h2", "h6"], "80 kB", "200 ms"), ring("gpt", ["h3", "h7"], "100 kB", "250 ms"),
+         ring("resnet", ["h4", "h8"], "60 kB", "150 ms")]  # fmt: skip
+RUNS = [Trained("gpipe", 0.1, 0.04), Trained("bert", 0.2), Trained("gpt", 0.25), Trained("resnet", 0.15)]
+
+
+def picture(page: Page, name: str) -> None:
+    page.picture(Path(str(OUT)) / f"web_{name}.png")
+
+
+def test_pictures_of_a_service(page: Page, watched: Watched) -> None:
+    with watched.client() as client:
+        for job in (PIPELINE, *RINGS):
+            client.register_job(job)
+        client.set_link("leaf2", "spine2", "drained")
+        settle(client)
+        with training(watched.lab, client, RUNS):
+            until(lambda: len(client.job("gpt").iteration_times_s) > 12, "nothing was timed")
+            page.look(1280, 800)
+            page.open(watched.url, watched.operator)
+            page.wait(lambda: any(row[3] != "-" for row in page.rows("Ports")), "no port is seen to send")
+            picture(page, "fabric")
+            page.look(1280, 640)
+            page.press("Drain the link leaf1 - spine1")
+            page.wait(lambda: "bert" in page.text("#change-dialog .problem"), "nothing is refused")
+            picture(page, "refusal")
+            page.press("Cancel", "#change-dialog button")
+            page.show("Jobs")
+            page.press("gpipe")
+            page.wait(lambda: page.rows("EchelonFlows"), "the details of the job do not come")
+            page.wait(lambda: page.run("return document.querySelectorAll('main canvas').length") == 2, "no picture")
+            picture(page, "jobs")
+            page.look(1280, 800, dark=True)
+            page.show("Timeline")
+            page.wait(lambda: page.rows("Flows in sight"), "no flow is shown")
+            picture(page, "timeline")
+
+
+def test_pictures_of_a_run(page: Page, tmp_path: Path) -> None:
+    echelon.simulate(SCENARIO, target="fluid", policies=["fifo", "fair", "varys", "echelon"]).write(tmp_path)
+    page.look(1280, 640)
+    with viewed(tmp_path) as url:
+        page.open(url)
+        page.wait(lambda: page.row("Slowdown of each job", "data1"), "the policies are not shown")
+        page.wait(lambda: page.run("return document.querySelectorAll('main canvas').length") == 2, "no picture")
+        picture(page, "results")
