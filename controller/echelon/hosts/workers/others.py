@@ -9,7 +9,7 @@ The entry `program` computes the jobs that a scenario has `commands` for.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import entry_points
@@ -102,7 +102,7 @@ class _NoWorkers:
         return
 
     def watched(self) -> AbstractContextManager[None]:
-        return self
+        return nullcontext()
 
     def begin(self, origin_ns: int) -> None:
         return

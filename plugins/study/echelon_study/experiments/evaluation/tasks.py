@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from echelon_study.experiments.evaluation.measure import Knowledge, Mode, describe, slowdowns
