@@ -81,19 +81,19 @@ class Case:
 def pairs(*times_us: tuple[int, int]) -> Case:
     """Return jobs of two workers each, at either end of one link; compat has this fabric."""
     rings = (Ring((number, number + 6), *of) for number, of in enumerate(times_us))
-    return Case("pairs on one link", 2, 1, tuple(rings))
+    return Case("pairs", 2, 1, tuple(rings))
 
 
 def rings(workers: int, *times_us: tuple[int, int]) -> Case:
     """Return jobs with a worker at each of the first `workers` leaves; spine_snapshot_cassini has this fabric."""
     of = (Ring(tuple(range(n, 6 * workers, 6)), *times) for n, times in enumerate(times_us))
-    return Case("rings over leaves", 6, 3, tuple(of))
+    return Case("rings", 6, 3, tuple(of))
 
 
 def at_one_link(*times_us: tuple[int, int]) -> Case:
     """Return two pairs of hosts whose paths by the hash have exactly one link in common."""
     rings = (Ring(hosts, *of) for hosts, of in zip(((0, 6), (1, 14)), times_us, strict=True))
-    return Case("one link in common", 6, 3, tuple(rings))
+    return Case("one link", 6, 3, tuple(rings))
 
 
 def drawn(seed: int) -> Case:
@@ -108,7 +108,7 @@ def drawn(seed: int) -> Case:
         own, hosts = hosts[:workers], hosts[workers:]
         compute_us = round(seconds_of(job["data"]["compute"]) * 10**6)
         of.append(Ring(tuple(sorted(own)), compute_us, round(sent_s * 10**6)))
-    return Case("random, tuning half", 6, 3, tuple(of))
+    return Case("random", 6, 3, tuple(of))
 
 
 def cases() -> list[Case]:
@@ -285,12 +285,12 @@ def mean(ratios: Iterable[float | None]) -> str:
 
 
 HERE: Mapping[str, Callable[[Case, bool], Times]] = {
-    "Crux's paths, shared fairly": lambda case, ideal: ours(case, "fair", LeastCongested(), ideal=ideal),
+    "Crux's paths, fair": lambda case, ideal: ours(case, "fair", LeastCongested(), ideal=ideal),
     "Crux's paths and levels": lambda case, ideal: ours(case, "crux", ideal=ideal),
     "MLTCP": lambda case, ideal: ours(case, "mltcp", ideal=ideal),
     "CASSINI": lambda case, ideal: ours(case, "cassini", ideal=ideal),
 }
-THERE = {"Crux's paths, shared fairly": "crux", "MLTCP": "mltcp"}
+THERE = {"Crux's paths, fair": "crux", "MLTCP": "mltcp"}
 """Systems of golden_spine."""
 OF_PAIRS = ("mltcp_topo", "mltcp_topo_bytes", "mltcp_topo_approx")
 """Allocators of compat."""
