@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from echelon.control import effects, events, facts, measuring
-from echelon.control.contest import Contest
 from echelon.control.dryruns import DryRuns
 from echelon.control.effects import Effect
 from echelon.control.errors import ServiceError, UnavailableError, UnknownError
@@ -26,6 +25,7 @@ from echelon.control.events import ChangeRequest, Event, Instant, Request
 from echelon.control.following import Following
 from echelon.control.jobs import RegisteredJob
 from echelon.control.jobstore import ChosenPolicy, JobStore
+from echelon.control.lines import SwitchLine
 from echelon.control.measuring import Measurements
 from echelon.control.pipeline import CARRIED, RETRY_S, PlanPipeline
 from echelon.control.planning import Planned, Planner, PlanRequest
@@ -36,7 +36,6 @@ from echelon.control.requests import Requests
 from echelon.control.searching import Searches
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
-from echelon.southbound.lifecycle import State
 from echelon.telemetry.flow_log import FlowLog
 from echelon.telemetry.sizes import Measured, size_factors
 from echelon.telemetry.tracker import JobView
@@ -78,12 +77,25 @@ class InForce:
 
 
 @dataclass(slots=True)
-class _Switch:
-    state: State = "connecting"
-    holds: int | None = None
-    """The last intents that it acknowledged."""
-    told: int | None = None
-    """The last intents whose acknowledgement was told of."""
+class _PlanState:
+    """How far planning has come with what was accepted, in generations of the `JobStore`; -1: none."""
+
+    seen: int = -1
+    """The newest that a plan was wanted for."""
+    planning: int = -1
+    """The one that the plan under way has seen."""
+    began_s: float = 0.0
+    """When that plan was begun."""
+    planned: int = -1
+    """The one that the last plan has seen, whether it came into force or failed."""
+
+    def begin(self, generation: int, now_s: float) -> None:
+        """Note that a plan is begun."""
+        self.planning, self.began_s = generation, now_s
+
+    def end(self) -> None:
+        """Note that the plan under way is in force, or has failed."""
+        self.planned = self.planning
 
 
 class Machine:
@@ -95,7 +107,8 @@ class Machine:
 
     def __init__(self, settings: Settings, planner: Planner, snapshot: Snapshot, now: Instant) -> None:
         self.jobs = JobStore(settings.fabric, settings.policy, settings.max_jobs)
-        self.progress = Progress()
+        self._switches = {name: SwitchLine() for name in settings.fabric.switches}
+        self.progress = Progress(self._switches)
         self.in_force: InForce | None = None
         self._settings = settings
         self._following = Following()
@@ -105,8 +118,6 @@ class Machine:
         self.searches = Searches(after_s=settings.search_after_s, again=settings.search_again)
         self._requests = Requests(self.jobs, self.progress, settings.fabric, settings.flows_per_job)
         self._dry_runs = DryRuns(self.jobs, self._requests.check)
-        self._switches = {name: _Switch() for name in settings.fabric.switches}
-        self._contests: dict[str, Contest] = {}
         self._waiters: dict[int, str] = {}
         """The job that the client waits for, by request."""
         self._problem: str | None = None
@@ -114,10 +125,7 @@ class Machine:
         self._over = False
         self._wanted: Literal["no", "coalescing", "now"] = "no"
         """Whether there is something to plan. While coalescing, whatever else comes is part of the same plan."""
-        self._seen_generation = -1
-        self._planning: tuple[int, float] = (-1, 0.0)
-        """The generation that the plan under way has seen, and when the plan was begun."""
-        self._planned_generation = -1
+        self._plans = _PlanState()
         self._decision_next = False
         """Plans and decisions take turns where both wait."""
         self._alone: dict[str, events.TimedAlone] = {}
@@ -137,11 +145,12 @@ class Machine:
     @property
     def settled(self) -> bool:
         """Whether nothing is under way: the plan has all that was accepted, and the switches hold it."""
-        return (
-            self.in_force is not None
-            and self.jobs.generation == self._planned_generation
-            and self._hold(self.in_force.planned.version)
-        )
+        return self.in_force is not None and self._is_planned and self._hold(self.in_force.planned.version)
+
+    @property
+    def _is_planned(self) -> bool:
+        """Whether the last plan has all that was accepted."""
+        return self.jobs.generation == self._plans.planned
 
     @property
     def searching(self) -> bool:
@@ -254,8 +263,7 @@ class Machine:
             case events.SwitchChanged():
                 return self._switch_changed(event, now)
             case events.Acknowledged(switch, version, encoding_s, rpc_s):
-                self._switches[switch].holds = self._switches[switch].told = version
-                self._pipeline.acknowledge(switch, version)
+                self._pipeline.acknowledge(switch)
                 return self._acknowledged(switch, version, encoding_s, rpc_s, now)
             case events.IntentRefused(switch, problem):
                 self.progress.refused(switch, problem)
@@ -266,11 +274,11 @@ class Machine:
                     *seen.facts, *judged, *self._correct(seen.corrected), *self._reactions.report(report, seen.events)
                 ]  # fmt: skip
             case events.HigherPrimary(switch, election_id):
-                contest = self._contests.setdefault(switch, Contest())
-                pause_s = contest.lost(now.s)
+                line = self._switches[switch]
+                pause_s = line.take_over(now.s)
                 again = effects.SetAlarm(events.Alarm("term", election_id, switch), pause_s)
                 return [
-                    facts.TermContested(switch, election_id, contest.takeovers, pause_s),
+                    facts.TermContested(switch, election_id, line.takeovers, pause_s),
                     again if pause_s else effects.RaiseTerm(switch, election_id),
                 ]
             case events.TermSaved(term):
@@ -306,16 +314,15 @@ class Machine:
     # -- switches ------------------------------------------------------------------------------------------------------
 
     def _switch_changed(self, event: events.SwitchChanged, now: Instant) -> list[Effect]:
-        name, switch = event.switch, self._switches[event.switch]
-        switch.state = event.state
+        name, line = event.switch, self._switches[event.switch]
+        line.state = event.state
         if event.state in ("connecting", "away", "backup"):
             self.progress.lost(name)
         if event.state == "refused" and event.problem is not None:
             # A refusal from before the session was lost happens again, and no `IntentRefused` tells of it.
             self.progress.refused(name, event.problem)
-        if event.state == "ready" and event.holds is not None and event.holds == switch.told:
+        if event.state == "ready" and event.holds is not None and event.holds == line.holds:
             # A switch that was away holds what it held before, and no `Acknowledged` tells of it.
-            switch.holds = event.holds
             return self._acknowledged(name, event.holds, 0.0, 0.0, now)
         return []
 
@@ -335,11 +342,7 @@ class Machine:
 
     def _hold(self, version: int) -> bool:
         """Return whether every switch that has a session, and refuses nothing, has acknowledged that version."""
-        return all(
-            (switch.holds or 0) >= version
-            for switch in self._switches.values()
-            if switch.state in ("writing", "ready")
-        )  # fmt: skip
+        return all(line.holds >= version for line in self._switches.values() if line.state in ("writing", "ready"))
 
     def _judge(self, fact: facts.Fact) -> list[Effect]:
         """Hold an iteration that was timed against what was predicted."""
@@ -398,9 +401,9 @@ class Machine:
             work, planned = taken
             out += self._adopt_decision(planned, now) if isinstance(work, effects.Decide) else self._adopt(planned, now)
         # There may be room now for a job that was left out.
-        room = self._pipeline.settle() and self._problem is not None
-        if room or self.jobs.generation != self._seen_generation:
-            self._seen_generation = self.jobs.generation
+        room = self._pipeline.free_numbers(self._switches) and self._problem is not None
+        if room or self.jobs.generation != self._plans.seen:
+            self._plans.seen = self.jobs.generation
             out += self._want_plan()
         if self._reactions.holding is not None and self._hold(self._reactions.holding):
             out += self._reactions.finish()
@@ -422,13 +425,13 @@ class Machine:
         if not plan:
             return self._rehearse() or self._improve(now)
         self._wanted, self._decision_next = "no", True
-        self._planning = self.jobs.generation, now.s
+        self._plans.begin(self.jobs.generation, now.s)
         wanted = PlanRequest(tuple(self.jobs.jobs.values()), self.jobs.fabric, self.jobs.policy)
         return self._pipeline.begin(effects.MakePlan(self._pipeline.planner, wanted))
 
     def _rehearse(self) -> list[Effect]:
         """Begin with a dry run, if the plan in force has all that was accepted."""
-        if not self._dry_runs.are_due or self._wanted != "no" or self.jobs.generation != self._planned_generation:
+        if not self._dry_runs.are_due or self._wanted != "no" or not self._is_planned:
             return []
         if self.in_force is None:
             return self._dry_runs.close(UnavailableError(self.plan_problem or "there is no plan yet", code="no-plan"))
@@ -436,12 +439,12 @@ class Machine:
 
     def _improve(self, now: Instant) -> list[Effect]:
         """Go on with the search for better plans, if the plan in force has all that was accepted."""
-        if self._wanted != "no" or self.jobs.generation != self._planned_generation or self.in_force is None:
+        if self._wanted != "no" or not self._is_planned or self.in_force is None:
             return []
         of = self._pipeline.planner, self.in_force.planned, self.jobs.fabric
         out, improve = self.searches.take(*of, now)
         if improve is not None:
-            self._planning = self._planned_generation, now.s
+            self._plans.begin(self._plans.planned, now.s)
             return out + self._pipeline.begin(improve)
         work = self.searches.work(*of, lambda: self._starts_s(now.at))
         return out if work is None else out + self._pipeline.begin(work)
@@ -457,15 +460,14 @@ class Machine:
 
     def _adopt(self, planned: Planned, now: Instant) -> list[Effect]:
         """Put a plan into force."""
-        generation, began_s = self._planning
-        self._planned_generation = generation
+        self._plans.end()
         self._problem = _left_out(planned)
         self.progress.planned(
             planned.version,
             planned.plan.by_job,
             planned.problems,
-            self.jobs.unchanged_since(generation),
-            began_s=began_s,
+            self.jobs.unchanged_since(self._plans.planned),
+            began_s=self._plans.began_s,
             policy_s=planned.policy_s,
             lowering_s=planned.lowering_s,
         )
@@ -498,9 +500,9 @@ class Machine:
                 return [facts.DecisionRefused(problem), *self._reactions.finish()]
             case effects.Improve(group=group):
                 return self.searches.rejected(group, problem)
-        generation, _ = self._planning
-        self._planned_generation, self._problem = generation, problem
-        self.progress.failed(problem, self.jobs.unchanged_since(generation))
+        self._plans.end()
+        self._problem = problem
+        self.progress.failed(problem, self.jobs.unchanged_since(self._plans.planned))
         return [facts.PlanRefused(self.jobs.policy.name, problem)]
 
     def _answer_waiters(self) -> list[Effect]:

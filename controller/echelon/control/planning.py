@@ -133,7 +133,7 @@ class Planner:
     """A planner that keeps what it can reuse from plan to plan. Not for several threads at once."""
 
     capabilities: Mapping[str, Capabilities]
-    """The intents by switch."""
+    """The limits of each switch."""
     make_policy: MakePolicy = registered_policy
     clock: Callable[[], float] = lambda: 0.0
     """Gives the seconds by which the parts of planning are timed."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from echelon.control.lines import SwitchLine
 from echelon.plan import FlowPlan
 
 JobState = Literal["accepted", "planned", "installed", "unplanned"]
@@ -75,11 +76,8 @@ class _Standing:
 class Progress:
     """The progress of all jobs over the switches of one fabric."""
 
+    switches: Mapping[str, SwitchLine]
     _jobs: dict[str, _Standing] = field(default_factory=dict)
-    _acknowledged: dict[str, int] = field(default_factory=dict)
-    """Versions of the intents, by switch; switches without a session are absent."""
-    _refusals: dict[str, str] = field(default_factory=dict)
-    """Refusals by switch."""
     _pending: set[str] = field(default_factory=set)
     """Jobs with a change that is planned and not on every switch yet."""
     _counts: Mapping[JobState, int] | None = None
@@ -155,8 +153,7 @@ class Progress:
         `at`: the same moment in seconds since the epoch.
         """
         self._counts = None
-        self._acknowledged[switch] = version
-        self._refusals.pop(switch, None)
+        self.switches[switch].acknowledge(version)
         done = []
         for name in sorted(self._pending):
             standing = self._jobs[name]
@@ -176,14 +173,12 @@ class Progress:
     def refused(self, switch: str, problem: str) -> None:
         """Note that a switch refuses part of its intent."""
         self._counts = None
-        self._acknowledged.pop(switch, None)
-        self._refusals[switch] = problem
+        self.switches[switch].refuse(problem)
 
     def lost(self, switch: str) -> None:
         """Note that there is no session with a switch, so that its entries are not known."""
         self._counts = None
-        self._acknowledged.pop(switch, None)
-        self._refusals.pop(switch, None)
+        self.switches[switch].lose()
 
     def state(self, name: str) -> tuple[JobState, str | None]:
         """Return the state of an accepted job, and its problem if it has one."""
@@ -192,8 +187,8 @@ class Progress:
             return ("unplanned", standing.problem) if standing.problem else ("accepted", None)
         if self._is_installed(standing):
             return "installed", None
-        refusal = next((self._refusals[switch] for switch in standing.switches if switch in self._refusals), None)
-        return "planned", refusal
+        refusals = (self.switches[switch].refusal for switch in standing.switches)
+        return "planned", next((one for one in refusals if one is not None), None)
 
     def counts(self) -> Mapping[JobState, int]:
         """Return the number of jobs in each state that some job is in."""
@@ -212,4 +207,4 @@ class Progress:
 
     def _is_installed(self, standing: _Standing) -> bool:
         version = standing.version
-        return version is not None and all(self._acknowledged.get(s, 0) >= version for s in standing.switches)
+        return version is not None and all(self.switches[s].surely_holds(version) for s in standing.switches)

@@ -124,7 +124,7 @@ class Leader:
         return not (self._saving or self._tasks or "writing" in self.switches.states())
 
     async def open(self) -> None:
-        """Load the accepted state. Raises `StoreError`, and `DocumentError` for a job that this version cannot read.
+        """Load the accepted state.
 
         Raises `StoreError`, and `DocumentError` for a job that this version cannot read.
         """

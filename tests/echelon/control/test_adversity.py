@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from echelon.control.contest import FIRST_PAUSE_S, FREE_TAKEOVERS, LONGEST_PAUSE_S, QUIET_S, Contest
 from echelon.control.effects import BuildJob, Decide, MakePlan, RaiseTerm, ReadCounters, Save, SetAlarm, TimeAlone
 from echelon.control.errors import ConflictError, RefusedError, UnavailableError, UnknownError
 from echelon.control.events import HigherPrimary, IntentRefused, LeadershipLost, StopWaiting, SwitchChanged
 from echelon.control.facts import DistancesCorrected, JobInstalled, JobLeft, JobSeen, NumbersUnsaved, PlanAdopted
 from echelon.control.jobs import from_document
 from echelon.control.jobstore import ChosenPolicy
+from echelon.control.lines import FIRST_PAUSE_S, FREE_TAKEOVERS, LONGEST_PAUSE_S, QUIET_S, SwitchLine
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
 from echelon.policies.varys import Varys
@@ -169,12 +169,12 @@ def test_a_switch_that_another_controller_keeps_taking_is_taken_back_ever_later(
 
 
 def test_pauses_have_a_limit_and_quiet_ends_them() -> None:
-    contest = Contest()
-    pauses = [contest.lost(float(now)) for now in range(100)]
+    line = SwitchLine()
+    pauses = [line.take_over(float(now)) for now in range(100)]
     assert pauses[:FREE_TAKEOVERS] == [0.0] * FREE_TAKEOVERS
     assert pauses[-1] == LONGEST_PAUSE_S
     assert pauses == sorted(pauses)
-    assert contest.lost(99 + QUIET_S) == 0.0
+    assert line.take_over(99 + QUIET_S) == 0.0
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------

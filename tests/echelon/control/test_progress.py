@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from echelon.control.lines import SwitchLine
 from echelon.control.progress import Progress
 from echelon.plan import FlowPlan
 from echelon.rankings.fixed import Fixed
@@ -26,7 +27,7 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.progress = Progress()
+        self.progress = Progress({name: SwitchLine() for name in SWITCHES})
         self.generation = 0
         self.version = 0
         self.wanted: dict[str, int] = {}
@@ -115,7 +116,7 @@ TestProgress.settings = settings(max_examples=examples(80), stateful_step_count=
 
 
 def test_a_failed_plan_leaves_planned_jobs_alone() -> None:
-    progress = Progress()
+    progress = Progress({name: SwitchLine() for name in SWITCHES})
     progress.accepted("old", 0.0)
     flows = {"old": flows_over("old", frozenset({"s1"}))}
     progress.planned(1, flows, {}, ["old"], began_s=0.0, policy_s=0.0, lowering_s=0.0)
@@ -130,7 +131,7 @@ def test_a_failed_plan_leaves_planned_jobs_alone() -> None:
 
 
 def test_a_job_that_no_plan_had_at_first_is_timed_when_it_is_installed() -> None:
-    progress = Progress()
+    progress = Progress({name: SwitchLine() for name in SWITCHES})
     progress.accepted("a", 0.0)
     progress.failed("no way", ["a"])
     flows = {"a": flows_over("a", frozenset({"s1"}))}
@@ -145,7 +146,7 @@ def test_a_job_that_no_plan_had_at_first_is_timed_when_it_is_installed() -> None
 
 
 def test_a_job_that_leaves_the_plan_on_its_way_is_timed_when_it_is_back() -> None:
-    progress = Progress()
+    progress = Progress({name: SwitchLine() for name in SWITCHES})
     progress.accepted("a", 0.0)
     flows = {"a": flows_over("a", frozenset({"s1"}))}
     progress.planned(1, flows, {}, ["a"], began_s=0.5, policy_s=0.0, lowering_s=0.0)
