@@ -17,6 +17,7 @@ from echelon.jobs.spec import JobSpec
 from echelon.lowering.identity import FiveTuple
 from echelon.lowering.intent import TableEntry
 from echelon.policies.base import Choice, Group, Labelled
+from echelon.southbound.events import SwitchEvent
 from echelon.telemetry.sizes import HostIteration
 
 
@@ -291,43 +292,7 @@ class Alarm:
     switch: str = ""
 
 
-# -- what switches tell ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchConnected:
-    """There is a new session with a switch, which may have been restarted since the one before."""
-
-    switch: str
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchChanged:
-    """The connection with a switch came into another state (`echelon.southbound.lifecycle.State`)."""
-
-    switch: str
-    state: Literal["connecting", "backup", "writing", "ready", "away", "refused"]
-    problem: str | None = None
-    holds: int | None = None
-    """The last intents that the switch acknowledged, in this session or an earlier one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """A switch holds the intent of that version, and nothing else of ours."""
-
-    switch: str
-    version: int
-    encoding_s: float = 0.0
-    rpc_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class IntentRefused:
-    """A switch refuses part of its intent."""
-
-    switch: str
-    problem: str
+# -- what switches tell, besides `echelon.southbound.events` -----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,14 +303,6 @@ class Digests:
     switch: str
     digests: Sequence[Mapping[str, int]]
     """The fields of `flow_event_t`, by name, in the switch's order."""
-
-
-@dataclass(frozen=True, slots=True)
-class HigherPrimary:
-    """A switch obeys a controller whose election id is not below our term."""
-
-    switch: str
-    election_id: int
 
 
 Event: TypeAlias = (
@@ -369,10 +326,6 @@ Event: TypeAlias = (
     | TermSaved
     | TermFailed
     | Alarm
-    | SwitchConnected
-    | SwitchChanged
-    | Acknowledged
-    | IntentRefused
+    | SwitchEvent
     | Digests
-    | HigherPrimary
 )

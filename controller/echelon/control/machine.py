@@ -36,6 +36,14 @@ from echelon.control.requests import Requests
 from echelon.control.searching import Searches
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
+from echelon.southbound.events import (
+    Acknowledged,
+    DriftRepaired,
+    HigherPrimary,
+    IntentRefused,
+    SwitchChanged,
+    SwitchConnected,
+)
 from echelon.telemetry.flow_log import FlowLog
 from echelon.telemetry.sizes import Measured, size_factors
 from echelon.telemetry.tracker import JobView
@@ -258,22 +266,24 @@ class Machine:
     def _hear(self, event: Event, now: Instant) -> list[Effect]:
         """Handle news of a switch, or the outcome of raising the term."""
         match event:
-            case events.SwitchConnected(switch):
+            case SwitchConnected(switch):
                 self._following.reconnected(switch)
-            case events.SwitchChanged():
+            case SwitchChanged():
                 return self._switch_changed(event, now)
-            case events.Acknowledged(switch, version, encoding_s, rpc_s):
+            case Acknowledged(switch, version, encoding_s, rpc_s):
                 self._pipeline.acknowledge(switch)
                 return self._acknowledged(switch, version, encoding_s, rpc_s, now)
-            case events.IntentRefused(switch, problem):
+            case IntentRefused(switch, problem):
                 self.progress.refused(switch, problem)
+            case DriftRepaired():
+                pass
             case events.Digests(report, switch, digests):
                 seen = self._following.report(switch, digests, now)
                 judged = [one for fact in seen.facts for one in self._judge(fact)]
                 return [
                     *seen.facts, *judged, *self._correct(seen.corrected), *self._reactions.report(report, seen.events)
                 ]  # fmt: skip
-            case events.HigherPrimary(switch, election_id):
+            case HigherPrimary(switch, election_id):
                 line = self._switches[switch]
                 pause_s = line.take_over(now.s)
                 again = effects.SetAlarm(events.Alarm("term", election_id, switch), pause_s)
@@ -313,7 +323,7 @@ class Machine:
 
     # -- switches ------------------------------------------------------------------------------------------------------
 
-    def _switch_changed(self, event: events.SwitchChanged, now: Instant) -> list[Effect]:
+    def _switch_changed(self, event: SwitchChanged, now: Instant) -> list[Effect]:
         name, line = event.switch, self._switches[event.switch]
         line.state = event.state
         if event.state in ("connecting", "away", "backup"):

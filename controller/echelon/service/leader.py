@@ -72,7 +72,6 @@ class Leader:
             metrics,
             self.submit,
             on_digests=self._on_digests,
-            on_higher_primary=lambda switch, election_id: self.submit(events.HigherPrimary(switch, election_id)),
             rng=rng or random.Random(),
         )
         self._config = config
@@ -237,7 +236,7 @@ class Leader:
         self._counting = None
         self._metrics.jobs(self.machine.progress.counts())
 
-    async def _on_digests(self, switch: str, _version: int | None, received: DigestReport) -> None:
+    async def _on_digests(self, switch: str, received: DigestReport) -> None:
         """Wait until the report was dealt with; then the switch is told so."""
         number = next(self._numbers)
         dealt_with = self._reports[number] = asyncio.get_running_loop().create_future()

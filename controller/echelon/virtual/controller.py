@@ -33,6 +33,7 @@ from echelon.plan import Plan
 from echelon.policies import PlanError
 from echelon.policies.base import Policy
 from echelon.southbound.deadlines import no_deadlines
+from echelon.southbound.events import Acknowledged, SwitchChanged
 from echelon.southbound.intents import IntentSession
 
 T = TypeVar("T")
@@ -153,7 +154,7 @@ class VirtualController:
         for name, session in self._sessions.items():
             # Listen first: the digest configuration is part of the intent.
             self._start(self._follow(name, session))
-            self._submit(events.SwitchChanged(name, "writing"))
+            self._submit(SwitchChanged(name, "writing"))
         self._submit(events.Started())
         for spec, built in self._jobs:
             document = spec.model_dump(mode="json", exclude_unset=True)
@@ -323,7 +324,7 @@ class VirtualController:
             async with self._turns[name]:
                 applied = await session.update(effect.intents[name])
             applied.require()
-            self._submit(events.Acknowledged(name, effect.version, applied.encoding_s, applied.rpc_s))
+            self._submit(Acknowledged(name, effect.version, applied.encoding_s, applied.rpc_s))
 
         await asyncio.gather(*(update(name, session) for name, session in self._sessions.items()))
 

@@ -10,7 +10,7 @@ import pytest
 
 from echelon.control.effects import BuildJob, Decide, MakePlan, RaiseTerm, ReadCounters, Save, SetAlarm, TimeAlone
 from echelon.control.errors import ConflictError, RefusedError, UnavailableError, UnknownError
-from echelon.control.events import HigherPrimary, IntentRefused, LeadershipLost, StopWaiting, SwitchChanged
+from echelon.control.events import LeadershipLost, StopWaiting
 from echelon.control.facts import DistancesCorrected, JobInstalled, JobLeft, JobSeen, NumbersUnsaved, PlanAdopted
 from echelon.control.jobs import from_document
 from echelon.control.jobstore import ChosenPolicy
@@ -18,6 +18,7 @@ from echelon.control.lines import FIRST_PAUSE_S, FREE_TAKEOVERS, LONGEST_PAUSE_S
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
 from echelon.policies.varys import Varys
+from echelon.southbound.events import HigherPrimary, IntentRefused, SwitchChanged
 from echelon.telemetry.corrections import AGREEING
 from tests.echelon.control.world import FINISH, START, World, ring, small, two_by_two
 
