@@ -31,6 +31,7 @@ from echelon.control.events import (
 )
 from echelon.control.facts import Fact
 from echelon.control.jobs import RegisteredJob
+from echelon.control.lines import Alone
 from echelon.control.planning import MakePolicy, Planned, Planner, PlanningError, PlanRequest
 from echelon.control.reacting import DecisionDue
 from echelon.control.records import Changes
@@ -288,7 +289,7 @@ class TimeAlone:
     """
 
     job: RegisteredJob
-    number: int
+    generation: int
     fabric: Fabric
 
     def run(self) -> TimedAlone | None:
@@ -301,7 +302,7 @@ class TimeAlone:
             return None
         head = head_flow(job)
         head_s = 0.0 if head is None else float(alone.flows[head].start - alone.start)
-        return TimedAlone(self.job.name, self.number, float(duration_s(alone)), head_s)
+        return TimedAlone(self.job.name, Alone(self.generation, float(duration_s(alone)), head_s))
 
 
 PlanningWork: TypeAlias = MakePlan | Decide | Rehearse | ListSearches | Improve

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from echelon.control.errors import ServiceError
 from echelon.control.jobs import NO_QUOTA, BuiltJob, Quota
 from echelon.control.jobstore import ChosenPolicy
+from echelon.control.lines import Alone
 from echelon.control.planning import DueSearch, Planned
 from echelon.control.rehearsal import ChangeOutcome, Situation
 from echelon.documents import DocumentError
@@ -254,14 +255,10 @@ class CountersFailed:
 
 @dataclass(frozen=True, slots=True)
 class TimedAlone:
-    """An iteration of this very job object takes that long (seconds) on an otherwise empty fabric."""
+    """It is known how long an iteration of a job takes alone, in answer to `TimeAlone`."""
 
     job: str
-    number: int
-    """The generation of the job that was timed."""
-    duration_s: float
-    head_s: float = 0.0
-    """Seconds after which its head flow starts."""
+    alone: Alone
 
 
 @dataclass(frozen=True, slots=True)

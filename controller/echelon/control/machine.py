@@ -26,7 +26,6 @@ from echelon.control.following import Following
 from echelon.control.jobs import RegisteredJob
 from echelon.control.jobstore import ChosenPolicy, JobStore
 from echelon.control.lines import SwitchLine
-from echelon.control.measuring import Measurements
 from echelon.control.pipeline import CARRIED, RETRY_S, PlanPipeline
 from echelon.control.planning import Planned, Planner, PlanRequest
 from echelon.control.progress import Progress
@@ -116,11 +115,10 @@ class Machine:
     def __init__(self, settings: Settings, planner: Planner, snapshot: Snapshot, now: Instant) -> None:
         self.jobs = JobStore(settings.fabric, settings.policy, settings.max_jobs)
         self._switches = {name: SwitchLine() for name in settings.fabric.switches}
-        self.progress = Progress(self._switches)
+        self.progress = Progress(self.jobs.lines, self._switches)
         self.in_force: InForce | None = None
         self._settings = settings
         self._following = Following()
-        self._measurements = Measurements()
         self._pipeline = PlanPipeline(planner)
         self._reactions = Reactions()
         self.searches = Searches(after_s=settings.search_after_s, again=settings.search_again)
@@ -136,8 +134,6 @@ class Machine:
         self._plans = _PlanState()
         self._decision_next = False
         """Plans and decisions take turns where both wait."""
-        self._alone: dict[str, events.TimedAlone] = {}
-        """The times alone, by job."""
         self.jobs.load(snapshot)
         planner.restore(snapshot["numbers"], snapshot["settings"].get(CARRIED))
         for name in self.jobs.jobs:
@@ -170,8 +166,10 @@ class Machine:
         return self._following.view(job)
 
     def measured(self, job: RegisteredJob) -> Measured:
-        """Return what the hosts of a job measured of its latest iterations."""
-        return self._measurements.of(job)
+        """Return what the hosts of a job measured of its latest iterations, if it is as it was then."""
+        line = self.jobs.lines.get(job.name)
+        same = line is not None and line.registered.spec is job.spec and line.registered.number == job.number
+        return line.measured if line is not None and same else {}
 
     @property
     def flow_log(self) -> FlowLog:
@@ -180,8 +178,9 @@ class Machine:
 
     def alone_iteration_s(self, job: str) -> float | None:
         """Return how long an iteration takes on an otherwise empty fabric (seconds); None: not computed yet."""
-        timed = self._alone.get(job)
-        return timed.duration_s if timed is not None and timed.number == self.jobs.generations.get(job) else None
+        line = self.jobs.lines.get(job)
+        alone = None if line is None else line.alone
+        return alone.duration_s if line and alone and alone.generation == line.generation else None
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -253,10 +252,9 @@ class Machine:
                 return self.searches.listed(event)
             case events.SearchFound() | events.SearchFailed():
                 self.searches.ended(event)
-            case events.TimedAlone(job):
-                self._alone[job] = event
-                if len(self._alone) > 2 * len(self.jobs.jobs):
-                    self._alone = {name: timed for name, timed in self._alone.items() if name in self.jobs.jobs}
+            case events.TimedAlone(job, alone):
+                if (line := self.jobs.lines.get(job)) is not None:
+                    line.alone = alone
             case events.Alarm():
                 return self._alarm(event)
             case _:
@@ -345,9 +343,9 @@ class Machine:
             times, _ = self.progress.times(name)
             assert times is not None
             out.append(facts.JobInstalled(name, version, times.total_s))
-            generation = self.jobs.generations[name]
             if self.alone_iteration_s(name) is None:
-                out.append(effects.TimeAlone(self.jobs.jobs[name], generation, self.jobs.fabric))
+                line = self.jobs.lines[name]
+                out.append(effects.TimeAlone(line.registered, line.generation, self.jobs.fabric))
         return out
 
     def _hold(self, version: int) -> bool:
@@ -366,9 +364,9 @@ class Machine:
         if self._settings.starts_known and self.in_force is not None:
             out = {job.name: float(job.start_s) for job in self.in_force.planned.jobs}
         for job, period_s in self.searches.periods_s().items():
-            head_at, alone = self._following.heads.get(job), self._alone.get(job)
-            if head_at is not None and alone is not None:
-                out[job] = (head_at - alone.head_s - end_at) % period_s
+            head_at, line = self._following.head_at(job), self.jobs.lines.get(job)
+            if head_at is not None and line is not None and line.alone is not None:
+                out[job] = (head_at - line.alone.head_s - end_at) % period_s
         return out
 
     def _correct(self, names: tuple[str, ...] | list[str]) -> list[Effect]:
@@ -391,11 +389,12 @@ class Machine:
             measuring.check(report, job, self._settings.fabric)
         except ServiceError as error:
             return [effects.Refuse(report.request, error)]
-        self._measurements.take(report, job, self.jobs.jobs.keys())
+        line = self.jobs.lines[report.job]
+        line.measured = {**line.measured, report.host: report.iterations}
         out: list[Effect] = [effects.Answer(report.request, job)]
         # A job that the fabric's file no longer fits has no graph.
         with suppress(DocumentError):
-            factors = size_factors(job.profiled, self.measured(job), job.size_factors)
+            factors = size_factors(job.profiled, line.measured, job.size_factors)
             if self._settings.correct_sizes and factors != job.size_factors:
                 self.jobs.correct(job.with_size_factors(factors))
                 out.append(facts.SizesCorrected(job.name, factors))

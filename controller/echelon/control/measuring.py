@@ -1,19 +1,12 @@
-"""What the hosts of jobs measure of iterations, as their agents report it.
-
-It is not stored: agents report the same again every few seconds, also after a restart of the controller.
-"""
+"""What the hosts of jobs measure of iterations, as their agents report it, checked."""
 
 from __future__ import annotations
-
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 
 from echelon.control.errors import RefusedError, UnknownError
 from echelon.control.events import ReportIterations
 from echelon.control.jobs import RegisteredJob
 from echelon.documents import suggestion
 from echelon.fabric.model import Fabric
-from echelon.telemetry.sizes import HostIteration
 
 MOST_ITERATIONS = 16
 """The most iterations that a host may report at a time."""
@@ -21,23 +14,6 @@ MOST_SIZES = 4096
 """The most sizes in such a report: destinations, over all its iterations."""
 BUFFERED_BITS = 1 << 29
 """What a host may count as sent before its link has carried it."""
-
-
-@dataclass
-class Measurements:
-    """The latest report of each host, for jobs that there are."""
-
-    _reports: dict[str, tuple[RegisteredJob, dict[str, tuple[HostIteration, ...]]]] = field(default_factory=dict)
-
-    def take(self, report: ReportIterations, job: RegisteredJob, jobs: Collection[str]) -> None:
-        """Keep a report of one of the `jobs` in place of the host's last one."""
-        self._reports = {name: known for name, known in self._reports.items() if name in jobs}
-        self._reports[job.name] = job, {**self.of(job), report.host: report.iterations}
-
-    def of(self, job: RegisteredJob) -> Mapping[str, tuple[HostIteration, ...]]:
-        """Return the latest report of each host of the job as it is."""
-        known, hosts = self._reports.get(job.name, (None, {}))
-        return hosts if known is not None and known.spec is job.spec and known.number == job.number else {}
 
 
 def check(report: ReportIterations, job: RegisteredJob, fabric: Fabric) -> None:

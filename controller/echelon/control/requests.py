@@ -123,7 +123,8 @@ class Requests:
         try:
             change = self._turns[asked.request] = self.check(asked, now)
             if isinstance(asked, events.RegisterJob):
-                self._jobs.reserve_number(asked.spec.job)
+                assert change.job is not None
+                self._jobs.reserve_number(change.job)
         except (ServiceError, DocumentError) as error:
             return self._refuse(asked, error, now)
         match asked:
@@ -160,7 +161,7 @@ class Requests:
             asked.quota.check(spec, self._others_of(owner, name))
         return RegisteredJob(
             name=name,
-            number=self._jobs.number(name),
+            number=self._jobs.free_number(self._reserved()) if before is None else before.number,
             accepted_at=now.at if before is None else before.accepted_at,
             document=dict(asked.document),
             spec=spec,
@@ -169,6 +170,10 @@ class Requests:
             owner=owner,
             connections=agents.kept(before, spec, self._fabric),
         )
+
+    def _reserved(self) -> list[int]:
+        """Return the numbers of new jobs that are not saved yet."""
+        return [turn.job.number for turn in self._turns.values() if turn.job and turn.job.name not in self._jobs.jobs]
 
     def _others_of(self, owner: str, name: str) -> list[JobSpec]:
         """Return the jobs of a client besides one: those that it has, and those that are on their way."""
@@ -263,8 +268,6 @@ class Requests:
     def _next(self, done: ChangeRequest, now: Instant) -> list[Effect]:
         """Begin with the next change of the same job."""
         self._turns.pop(done.request, None)
-        if isinstance(done, events.RegisterJob):
-            self._jobs.release(done.spec.job)
         line = self._lines[_line_of(done)]
         line.popleft()
         if line:
