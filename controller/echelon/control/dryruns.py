@@ -10,6 +10,7 @@ from echelon.control import effects, events
 from echelon.control.effects import Effect
 from echelon.control.errors import RefusedError, ServiceError, UnavailableError
 from echelon.control.events import Instant
+from echelon.control.jobs import RegisteredJob
 from echelon.control.jobstore import JobStore
 from echelon.control.planning import Planned, Planner, PlanRequest
 from echelon.control.rehearsal import Situation
@@ -57,10 +58,11 @@ class DryRuns:
         self._due.append(request)
         return []
 
-    def built(self, request: int, error: DocumentError | ServiceError | None) -> list[Effect]:
+    def built(self, request: int, built: RegisteredJob | DocumentError | ServiceError) -> list[Effect]:
         """Go on with a change whose job is built."""
-        if error is not None:
-            return self._refuse(request, error)
+        if not isinstance(built, RegisteredJob):
+            return self._refuse(request, built)
+        self._asked[request].job = built
         self._due.append(request)
         return []
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 from echelon.control.errors import ServiceError
-from echelon.control.jobs import NO_QUOTA, BuiltJob, Quota
+from echelon.control.jobs import NO_QUOTA, BuiltJob, Quota, RegisteredJob
 from echelon.control.jobstore import ChosenPolicy
 from echelon.control.lines import Alone
 from echelon.control.planning import DueSearch, Planned
@@ -153,10 +153,10 @@ Request: TypeAlias = ChangeRequest | DryRun | AwaitJob | ReportIterations
 
 @dataclass(frozen=True, slots=True)
 class JobBuilt:
-    """The graph of the job that a request brings is built, or cannot be."""
+    """The job that a request brings, with its graph, in answer to `BuildJob`; or the reason why it cannot be built."""
 
     request: int
-    error: DocumentError | ServiceError | None
+    built: RegisteredJob | DocumentError | ServiceError
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ was saved and from what the switches hold.
 
 `Machine.handle` takes one event and returns what is to be done; it does nothing by itself. The modules beside this one
 are its parts: `requests` (what clients ask), `dryruns` (what they only ask about), `pipeline` (one plan at a time),
-`reactions` (decisions of reactive policies), `searching` (better plans), `following` (telemetry), `progress` (how far
+`reactive` (decisions of reactive policies), `searching` (better plans), `following` (telemetry), `progress` (how far
 jobs are) and `jobstore` (what was accepted).
 """
 
@@ -29,7 +29,7 @@ from echelon.control.lines import SwitchLine
 from echelon.control.pipeline import CARRIED, RETRY_S, PlanPipeline
 from echelon.control.planning import Planned, Planner, PlanRequest
 from echelon.control.progress import Progress
-from echelon.control.reactions import Reactions
+from echelon.control.reactive import Reactions
 from echelon.control.records import Snapshot
 from echelon.control.requests import Requests
 from echelon.control.searching import Searches
@@ -220,10 +220,10 @@ class Machine:
             case events.StopWaiting(request):
                 self._waiters.pop(request, None)
                 self._dry_runs.forget(request)
-            case events.JobBuilt(request, error) if request in self._dry_runs:
-                return self._dry_runs.built(request, error)
-            case events.JobBuilt(request, error):
-                return self._requests.built(request, error, now)
+            case events.JobBuilt(request, built) if request in self._dry_runs:
+                return self._dry_runs.built(request, built)
+            case events.JobBuilt(request, built):
+                return self._requests.built(request, built, now)
             case events.Saved(None):
                 self._pipeline.saved()
             case events.Saved(int(request)):

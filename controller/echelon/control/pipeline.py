@@ -24,7 +24,7 @@ class PlanPipeline:
     """
 
     def __init__(self, planner: Planner) -> None:
-        self.planner = planner
+        self._planner = planner
         self.work: PlanningWork | None = None
         """The work under way, until its plan is taken or has failed; None: the pipeline is idle."""
         self.problem: str | None = None
@@ -33,6 +33,12 @@ class PlanPipeline:
         self._ready: Planned | None = None
         self._acknowledged: dict[str, None] = {}
         """Switches of whose former intents the numbers become free when the planner is."""
+
+    @property
+    def planner(self) -> Planner:
+        """The planner, while the pipeline is idle: it is lent out with the work that is under way."""
+        assert self.work is None
+        return self._planner
 
     def begin(self, work: PlanningWork) -> list[Effect]:
         """Begin with a plan or decision."""

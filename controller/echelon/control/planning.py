@@ -14,11 +14,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self, runtime_checkable
 
+from echelon.control.decisions import DecisionDue, decide
 from echelon.control.jobs import RegisteredJob, check_hosts
 from echelon.control.jobstore import ChosenPolicy
-from echelon.control.reacting import DecisionDue
 from echelon.control.records import Document
-from echelon.control.scheduler import CentralScheduler
 from echelon.documents import DocumentError
 from echelon.errors import Code, CodedError
 from echelon.fabric.model import Fabric
@@ -219,12 +218,12 @@ class Planner:
             _jobs={name: replace(known) for name, known in self._jobs.items()},
         )
 
-    def react(self, scheduler: CentralScheduler, due: DecisionDue, last: Planned, fabric: Fabric) -> Planned:
+    def react(self, due: DecisionDue, last: Planned, fabric: Fabric) -> Planned:
         """Return a reactive policy's decision about the jobs of the last plan. Raises `PlanningError`."""
         spent = _Spent()
         began = self.clock()
         try:
-            decided = scheduler.decide(due.now_s, due.bytes_passed)
+            decided = decide(last.policy, last.plan, due)
         except Exception as error:
             raise PlanningError(f"policy {last.plan.policy} failed: {type(error).__name__}: {error}") from error
         spent.policy_s = self.clock() - began
@@ -434,7 +433,7 @@ class Planner:
             return True
         try:
             check_hosts(job.spec, fabric)
-            job.build()
+            _ = job.job
         except DocumentError as error:
             problems[job.name] = str(error)
             return False

@@ -64,14 +64,15 @@ class Requests:
         line.append(asked)
         return self._begin(asked, now) if len(line) == 1 else []
 
-    def built(self, request: int, error: DocumentError | ServiceError | None, now: Instant) -> list[Effect]:
+    def built(self, request: int, built: RegisteredJob | DocumentError | ServiceError, now: Instant) -> list[Effect]:
         """Go on with a change whose job is built."""
         change = self._turns.get(request)
         if change is None or change.job is None:
             return []
-        if error is not None:
-            return self._refuse(change.asked, error, now)
-        return self._save(change, self._jobs.change_job(change.job))
+        if not isinstance(built, RegisteredJob):
+            return self._refuse(change.asked, built, now)
+        change.job = built
+        return self._save(change, self._jobs.change_job(built))
 
     def saved(self, request: int, now: Instant) -> list[Effect]:
         """Apply and answer a change that is saved."""

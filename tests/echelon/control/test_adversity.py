@@ -568,7 +568,7 @@ def test_flows_under_way_stay_ahead_of_new_ones_after_a_plan(fabric: Fabric) -> 
     while not world.waiting(Decide):
         world.carry_out(*world.waiting(ReadCounters))
     (asked,) = world.waiting(Decide)
-    in_line = sorted(asked.scheduler.active.values(), key=lambda flow: flow.sequence)
+    in_line = sorted(asked.due.flows, key=lambda flow: flow.sequence)
     assert [flow.job for flow in in_line] == ["a", "b", "c", "d"]
     assert len({flow.sequence for flow in in_line}) == 4
 
