@@ -5,7 +5,7 @@ acknowledged by the switches, numbers of what has gone freed. Whatever breaks of
 was saved and from what the switches hold.
 
 `Machine.handle` takes one event and returns what is to be done; it does nothing by itself. The modules beside this one
-are its parts: `requests` (what clients ask), `dryruns` (what they only ask about), `pipeline` (one plan at a time),
+are its parts: `requests` (what clients ask, or only ask about), `pipeline` (one plan at a time),
 `reactive` (decisions of reactive policies), `searching` (better plans), `following` (telemetry), `progress` (how far
 jobs are) and `jobstore` (what was accepted).
 """
@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from echelon.control import effects, events, facts, measuring
-from echelon.control.dryruns import DryRuns
+from echelon.control import effects, events, facts
+from echelon.control.agents import check_iterations
 from echelon.control.effects import Effect
 from echelon.control.errors import ServiceError, UnavailableError, UnknownError
 from echelon.control.events import ChangeRequest, Event, Instant, Request
@@ -31,7 +31,7 @@ from echelon.control.planning import Planned, Planner, PlanRequest
 from echelon.control.progress import Progress
 from echelon.control.reactive import Reactions
 from echelon.control.records import Snapshot
-from echelon.control.requests import Requests
+from echelon.control.requests import DryRuns, Requests
 from echelon.control.searching import Searches
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
@@ -386,7 +386,7 @@ class Machine:
         """Take what a host measured, and replace the sizes of a job's flows by it."""
         try:
             job = self.jobs.known(report.job)
-            measuring.check(report, job, self._settings.fabric)
+            check_iterations(report, job, self._settings.fabric)
         except ServiceError as error:
             return [effects.Refuse(report.request, error)]
         line = self.jobs.lines[report.job]

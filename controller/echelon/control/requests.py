@@ -1,20 +1,24 @@
-"""Changes that clients ask for: they are checked, built if they are jobs, saved, then applied and answered."""
+"""Changes that clients ask for: they are checked, built if they are jobs, saved, then applied and answered. Dry
+runs are checked and built in the same way, then planned and compared.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from echelon.control import agents, effects, events, facts
 from echelon.control.effects import Effect
-from echelon.control.errors import ConflictError, RefusedError, ServiceError, UnknownError
+from echelon.control.errors import ConflictError, RefusedError, ServiceError, UnavailableError, UnknownError
 from echelon.control.events import ChangeRequest, Instant
 from echelon.control.jobs import RegisteredJob, check_hosts, check_size
 from echelon.control.jobstore import JobStore, ends_of
+from echelon.control.planning import Planned, Planner, PlanRequest
 from echelon.control.progress import Progress
+from echelon.control.rehearsal import Situation
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import stranded
@@ -29,6 +33,8 @@ _SETTINGS = ""
 """The line of changes of the settings. No job has an empty name."""
 _NAMED = 5
 """The most jobs that an error names."""
+MOST_DRY_RUNS = 16
+"""Dry runs that may wait. Each holds up the plans of real changes for the time of one plan."""
 
 
 @dataclass(slots=True)
@@ -112,7 +118,7 @@ class Requests:
                 job = self._jobs.known(name)
                 # Of jobs whose change is on its way, both states count: the change may fail.
                 changing = [turn.job for turn in self._turns.values() if turn.job is not None]
-                seen = agents.checked(asked, job, [*self._jobs.jobs.values(), *changing], self._fabric)
+                seen = agents.checked_connections(asked, job, [*self._jobs.jobs.values(), *changing], self._fabric)
                 same = seen == job.connections.get(host, frozenset())
                 return Change(asked, job if same else job.with_connections(host, seen))
             case events.ChoosePolicy():
@@ -169,7 +175,7 @@ class Requests:
             offsets_s={},
             built=asked.built,
             owner=owner,
-            connections=agents.kept(before, spec, self._fabric),
+            connections=agents.kept_connections(before, spec, self._fabric),
         )
 
     def _reserved(self) -> list[int]:
@@ -275,6 +281,106 @@ class Requests:
             return self._begin(line[0], now)
         del self._lines[_line_of(done)]
         return []
+
+
+class DryRuns:
+    """The changes that clients only ask about, planned one after the other while there is nothing else to plan.
+
+    They are checked and planned like any other, but on a copy of the planner, and nothing is saved or written.
+    """
+
+    def __init__(self, jobs: JobStore, check: Callable[[ChangeRequest, Instant], Change]) -> None:
+        self._jobs = jobs
+        self._check = check
+        self._asked: dict[int, Change] = {}
+        """The dry runs that are not answered yet, by request."""
+        self._due: deque[int] = deque()
+        """Those that can be planned."""
+
+    def __contains__(self, request: int) -> bool:
+        return request in self._asked
+
+    @property
+    def are_due(self) -> bool:
+        """Whether one waits for the planner."""
+        return bool(self._due)
+
+    def ask(self, asked: events.DryRun, now: Instant) -> list[Effect]:
+        """Check a change. Its job, if it brings one, has to be built before it can be planned."""
+        request = asked.request
+        if len(self._asked) >= MOST_DRY_RUNS:
+            reason = f"{MOST_DRY_RUNS} dry runs are under way (ask again in a moment)"
+            return [effects.Refuse(request, UnavailableError(reason))]
+        try:
+            change = self._check(asked.change, now)
+        except (ServiceError, DocumentError) as error:
+            return [effects.Refuse(request, error)]
+        self._asked[request] = change
+        if change.job is not None:
+            return [effects.BuildJob(request, change.job)]
+        self._due.append(request)
+        return []
+
+    def built(self, request: int, built: RegisteredJob | DocumentError | ServiceError) -> list[Effect]:
+        """Go on with a change whose job is built."""
+        if not isinstance(built, RegisteredJob):
+            return self._refuse(request, built)
+        self._asked[request].job = built
+        self._due.append(request)
+        return []
+
+    def begin(self, planner: Planner, in_force: Planned) -> effects.Rehearse:
+        """Return the work of planning the next one. `in_force` is the plan of all that was accepted."""
+        request = self._due.popleft()
+        before = Situation(in_force, self._jobs.fabric, self._jobs.policy)
+        return effects.Rehearse(request, planner, before, self._wanted(self._asked[request]))
+
+    def planned(self, event: events.Rehearsed, planner: Planner) -> list[Effect]:
+        """Compare a plan with the one in force."""
+        if event.request not in self._asked:
+            return []
+        if isinstance(event.after, str):
+            return self._refuse(event.request, RefusedError(event.after, code="plan-impossible"))
+        return [effects.Compare(event.request, event.before, event.after, self._jobs.whole_fabric, planner.make_policy)]
+
+    def compared(self, event: events.ChangeCompared) -> list[Effect]:
+        """Answer a dry run."""
+        if self._asked.pop(event.request, None) is None:
+            return []
+        if isinstance(event.outcome, ServiceError):
+            return [effects.Refuse(event.request, event.outcome)]
+        return [effects.Answer(event.request, event.outcome)]
+
+    def forget(self, request: int) -> None:
+        """Forget a dry run whose client has gone."""
+        if self._asked.pop(request, None) is not None and request in self._due:
+            self._due.remove(request)
+
+    def close(self, error: ServiceError) -> list[Effect]:
+        """Refuse all."""
+        asked, self._asked = self._asked, {}
+        self._due.clear()
+        return [effects.Refuse(request, error) for request in asked]
+
+    def _refuse(self, request: int, error: DocumentError | ServiceError) -> list[Effect]:
+        del self._asked[request]
+        return [effects.Refuse(request, error)]
+
+    def _wanted(self, change: Change) -> PlanRequest:
+        """Return what would be planned after a change."""
+        store, asked = self._jobs, change.asked
+        jobs, fabric, policy = store.jobs, store.fabric, store.policy
+        match asked:
+            case events.RegisterJob() | events.ReportDistances() | events.ReportConnections():
+                assert change.job is not None
+                jobs = {**jobs, change.job.name: change.job}
+            case events.RemoveJob(job=name):
+                jobs = {known: job for known, job in jobs.items() if known != name}
+            case events.ChoosePolicy(policy=chosen):
+                policy = chosen
+            case events.SetLink():
+                fabric = store.whole_fabric.without(change.drained)
+        return PlanRequest(tuple(jobs.values()), fabric, policy)
 
 
 def _line_of(asked: ChangeRequest) -> str:
