@@ -55,12 +55,12 @@ class Following:
         self._decoder = Decoder()
         self._jobs: dict[str, _Followed] = {}
 
-    def planned(self, planned: Planned, now_s: float) -> tuple[list[Fact], list[str]]:
+    def follow_plan(self, planned: Planned, now_s: float) -> tuple[list[Fact], list[str]]:
         """Follow the jobs of a new plan and no others.
 
         Returns the facts that follow, and the jobs whose observations call for a correction that is not in the plan.
         """
-        self.installing(planned, now_s)
+        self.learn_numbers(planned, now_s)
         by_job = planned.plan.by_job
         facts: list[Fact] = []
         for name in [name for name in self._jobs if name not in by_job]:
@@ -80,7 +80,7 @@ class Following:
                 corrected.append(name)
         return facts, corrected
 
-    def installing(self, planned: Planned, now_s: float) -> None:
+    def learn_numbers(self, planned: Planned, now_s: float) -> None:
         """Learn the flow numbers of intents before any switch has them."""
         for intent in planned.intents.values():
             self._decoder.hold(intent, now_s)
@@ -90,7 +90,7 @@ class Following:
         self._tracker.reconnected(switch)
         self.log.reconnected(switch)
 
-    def report(self, switch: str, digests: Sequence[Mapping[str, int]], now: Instant) -> DecodedReport:
+    def note_digests(self, switch: str, digests: Sequence[Mapping[str, int]], now: Instant) -> DecodedReport:
         """Decode a list of digests and take note of it."""
         decoded = self._decoder.decode(switch, digests, now.s)
         facts: list[Fact] = [DigestsReceived(switch, len(decoded.events), decoded.unknown)]

@@ -72,7 +72,7 @@ class JobStore:
         self._max_jobs = max_jobs
         self._last_number = 0
 
-    def load(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: Snapshot) -> None:
         """Take over what was saved. Raises `DocumentError` for a job that this version cannot read."""
         settings = snapshot["settings"]
         for name, document in sorted(snapshot["jobs"].items(), key=lambda item: float(item[1]["accepted_at"])):

@@ -5,9 +5,9 @@ acknowledged by the switches, numbers of what has gone freed. Whatever breaks of
 was saved and from what the switches hold.
 
 `Machine.handle` takes one event and returns what is to be done; it does nothing by itself. The modules beside this one
-are its parts: `requests` (what clients ask, or only ask about), `pipeline` (one plan at a time),
-`reactive` (decisions of reactive policies), `searching` (better plans), `following` (telemetry), `progress` (how far
-jobs are) and `jobstore` (what was accepted).
+are its parts: `requests` (what clients ask, or only ask about), `pipeline` (one plan at a time), `reactive` (decisions
+of reactive policies), `searching` (better plans), `following` (telemetry), `progress` (how far jobs are) and `jobstore`
+(what was accepted). `lines` has the records that they share: one for each job, and one for each switch.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Machine:
         self._plans = _PlanState()
         self._decision_next = False
         """Plans and decisions take turns where both wait."""
-        self.jobs.load(snapshot)
+        self.jobs.restore(snapshot)
         planner.restore(snapshot["numbers"], snapshot["settings"].get(CARRIED))
         for name in self.jobs.jobs:
             self.progress.accepted(name, now.s)
@@ -188,7 +188,7 @@ class Machine:
         """Return what to do about an event, in order."""
         if self._over:
             return self._after_the_end(event, now)
-        out = self._take(event, now)
+        out = self._react_to(event, now)
         if not self._over:
             out += self._advance(now)
         return out
@@ -203,18 +203,18 @@ class Machine:
                 return [effects.Refuse(event.request, UnavailableError(OVER))]
         return []
 
-    def _take(self, event: Event, now: Instant) -> list[Effect]:
+    def _react_to(self, event: Event, now: Instant) -> list[Effect]:
         match event:
             case events.Started():
                 return self._want_plan()
             case events.LeadershipLost():
                 return self._end()
             case _ if isinstance(event, ChangeRequest):
-                return self._requests.ask(event, now)
+                return self._requests.queue(event, now)
             case events.AwaitJob(request, job):
                 self._waiters[request] = job
             case events.DryRun():
-                return self._dry_runs.ask(event, now)
+                return self._dry_runs.check(event, now)
             case events.ReportIterations():
                 return self._measured(event)
             case events.StopWaiting(request):
@@ -240,13 +240,13 @@ class Machine:
                 return self._plan_failed(problem)
             case events.Rehearsed():
                 self._pipeline.end()
-                return self._dry_runs.planned(event, self._pipeline.planner)
+                return self._dry_runs.compare(event, self._pipeline.planner)
             case events.ChangeCompared():
-                return self._dry_runs.compared(event)
+                return self._dry_runs.answer(event)
             case events.CountersRead(reading, switch, bytes_seen):
-                return self._reactions.counted(reading, switch, bytes_seen)
+                return self._reactions.note_counters(reading, switch, bytes_seen)
             case events.CountersFailed(reading, switch, problem):
-                return self._reactions.counted(reading, switch, None, problem)
+                return self._reactions.note_counters(reading, switch, None, problem)
             case events.SearchesListed():
                 self._pipeline.end()
                 return self.searches.listed(event)
@@ -258,10 +258,10 @@ class Machine:
             case events.Alarm():
                 return self._alarm(event)
             case _:
-                return self._hear(event, now)
+                return self._react_to_switch(event, now)
         return []
 
-    def _hear(self, event: Event, now: Instant) -> list[Effect]:
+    def _react_to_switch(self, event: Event, now: Instant) -> list[Effect]:
         """Handle news of a switch, or the outcome of raising the term."""
         match event:
             case SwitchConnected(switch):
@@ -276,11 +276,10 @@ class Machine:
             case DriftRepaired():
                 pass
             case events.Digests(report, switch, digests):
-                seen = self._following.report(switch, digests, now)
+                seen = self._following.note_digests(switch, digests, now)
                 judged = [one for fact in seen.facts for one in self._judge(fact)]
-                return [
-                    *seen.facts, *judged, *self._correct(seen.corrected), *self._reactions.report(report, seen.events)
-                ]  # fmt: skip
+                waits = self._reactions.queue_report(report, seen.events)
+                return [*seen.facts, *judged, *self._correct(seen.corrected), *waits]
             case HigherPrimary(switch, election_id):
                 line = self._switches[switch]
                 pause_s = line.take_over(now.s)
@@ -405,7 +404,7 @@ class Machine:
     def _advance(self, now: Instant) -> list[Effect]:
         """Go on with whatever can go on, until nothing can."""
         out: list[Effect] = []
-        taken = self._pipeline.take()
+        taken = self._pipeline.pop_ready()
         if taken is not None:
             work, planned = taken
             out += self._adopt_decision(planned, now) if isinstance(work, effects.Decide) else self._adopt(planned, now)
@@ -444,18 +443,18 @@ class Machine:
             return []
         if self.in_force is None:
             return self._dry_runs.close(UnavailableError(self.plan_problem or "there is no plan yet", code="no-plan"))
-        return self._pipeline.begin(self._dry_runs.begin(self._pipeline.planner, self.in_force.planned))
+        return self._pipeline.begin(self._dry_runs.next_work(self._pipeline.planner, self.in_force.planned))
 
     def _improve(self, now: Instant) -> list[Effect]:
         """Go on with the search for better plans, if the plan in force has all that was accepted."""
         if self._wanted != "no" or not self._is_planned or self.in_force is None:
             return []
         of = self._pipeline.planner, self.in_force.planned, self.jobs.fabric
-        out, improve = self.searches.take(*of, now)
+        out, improve = self.searches.adopt_result(*of, now)
         if improve is not None:
             self._plans.begin(self._plans.planned, now.s)
             return out + self._pipeline.begin(improve)
-        work = self.searches.work(*of, lambda: self._starts_s(now.at))
+        work = self.searches.list_due(*of, lambda: self._starts_s(now.at))
         return out if work is None else out + self._pipeline.begin(work)
 
     def _want_plan(self) -> list[Effect]:
@@ -480,13 +479,14 @@ class Machine:
             policy_s=planned.policy_s,
             lowering_s=planned.lowering_s,
         )
-        facts, corrected = self._following.planned(planned, now.s)
-        out = [*facts, *self._correct(corrected), *self._reactions.planned(planned), *self.searches.planned(planned)]
+        news, corrected = self._following.follow_plan(planned, now.s)
+        out = [*news, *self._correct(corrected), *self._reactions.follow_plan(planned)]
+        out += self.searches.follow_plan(planned)
         return out + self._install(planned, planned.problems, now)
 
     def _adopt_decision(self, planned: Planned, now: Instant) -> list[Effect]:
         """Put a reactive policy's decision into force."""
-        self._following.installing(planned, now.s)
+        self._following.learn_numbers(planned, now.s)
         return self._install(planned, None, now) + self._reactions.decided(planned.version)
 
     def _install(self, planned: Planned, problems: Mapping[str, str] | None, now: Instant) -> list[Effect]:

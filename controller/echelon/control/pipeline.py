@@ -67,7 +67,7 @@ class PlanPipeline:
         """Note that the numbers are saved."""
         self._ready, self._unsaved, self.problem = self._unsaved, None, None
 
-    def take(self) -> tuple[PlanningWork, Planned] | None:
+    def pop_ready(self) -> tuple[PlanningWork, Planned] | None:
         """Return the work and its plan once the plan may be installed; the pipeline is idle then."""
         if self._ready is None or self.work is None:
             return None

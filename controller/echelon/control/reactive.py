@@ -59,7 +59,7 @@ class ActiveFlows:
         self._at_start = {key: count for key, count in self._at_start.items() if key in self._paths}
         self._starting = {key for key in self._starting if key in self._paths}
 
-    def observe(self, events: Sequence[FlowEvent]) -> bool:
+    def note_events(self, events: Sequence[FlowEvent]) -> bool:
         """Note what a switch reported. Return whether it calls for a decision."""
         changed = False
         for event in events:
@@ -127,7 +127,7 @@ class ActiveFlows:
             out.setdefault(switch, {})[intents[switch].flow_entries[key]] = key
         return out
 
-    def count(self, counts: Mapping[FlowKey, int]) -> None:
+    def note_counters(self, counts: Mapping[FlowKey, int]) -> None:
         """Note counters that were read. A flow whose counter cannot be read keeps its last count."""
         self._counted |= {key: count for key, count in counts.items() if key in self._paths}
 
@@ -174,7 +174,7 @@ class Reactions:
         """Whether a decision waits for the planner."""
         return self._stage == "due"
 
-    def planned(self, planned: Planned) -> list[Effect]:
+    def follow_plan(self, planned: Planned) -> list[Effect]:
         """Follow a new plan, which knows nothing of the flows that are under way."""
         if not planned.plan.reactive:
             self._flows, self._anew = None, False
@@ -187,7 +187,7 @@ class Reactions:
             self._anew = bool(self._flows.active)
         return []
 
-    def report(self, report: int, events: Sequence[FlowEvent]) -> list[Effect]:
+    def queue_report(self, report: int, events: Sequence[FlowEvent]) -> list[Effect]:
         """Take a switch's report, which is acknowledged once it is dealt with."""
         if self._flows is None:
             return [effects.AcknowledgeDigests(report)]
@@ -199,7 +199,7 @@ class Reactions:
         if self._stage != "idle" or self._flows is None or not (self._waiting or self._anew):
             return []
         waiting, self._waiting = self._waiting, []
-        changed = [self._flows.observe(events) for _, events in waiting]
+        changed = [self._flows.note_events(events) for _, events in waiting]
         self._taken = [report for report, _ in waiting]
         if not (any(changed) or self._anew):
             return self.finish()
@@ -210,7 +210,7 @@ class Reactions:
             effects.ReadCounters(self._reading, switch, tuple(entries)) for switch, entries in self._awaited.items()
         ]
 
-    def counted(
+    def note_counters(
         self, reading: int, switch: str, bytes_seen: Mapping[TableEntry, int] | None, problem: str = ""
     ) -> list[Effect]:
         """Take a switch's counters; None: they cannot be read, and the last ones count.
@@ -227,7 +227,7 @@ class Reactions:
             self._unread.add(switch)
         elif self._flows is not None:
             self._unread.discard(switch)
-            self._flows.count({entries[entry]: count for entry, count in bytes_seen.items()})
+            self._flows.note_counters({entries[entry]: count for entry, count in bytes_seen.items()})
         if not self._awaited and self._stage == "reading":
             self._stage = "due"
         return out

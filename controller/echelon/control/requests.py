@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from echelon.control.records import Changes
 
 _SETTINGS = ""
-"""The line of changes of the settings. No job has an empty name."""
+"""The queue of changes of the settings. No job has an empty name."""
 _NAMED = 5
 """The most jobs that an error names."""
 MOST_DRY_RUNS = 16
@@ -59,16 +59,16 @@ class Requests:
         self._progress = progress
         self._fabric = fabric
         self._flows_per_job = flows_per_job
-        self._lines: dict[str, deque[ChangeRequest]] = {}
+        self._queues: dict[str, deque[ChangeRequest]] = {}
         """The change whose turn it is and those that wait for it, by job."""
         self._turns: dict[int, Change] = {}
         """The changes whose turn it is, by request."""
 
-    def ask(self, asked: ChangeRequest, now: Instant) -> list[Effect]:
+    def queue(self, asked: ChangeRequest, now: Instant) -> list[Effect]:
         """Take a request; begin with it at once if no change of the same job is under way."""
-        line = self._lines.setdefault(_line_of(asked), deque())
-        line.append(asked)
-        return self._begin(asked, now) if len(line) == 1 else []
+        queue = self._queues.setdefault(_queue_of(asked), deque())
+        queue.append(asked)
+        return self._begin(asked, now) if len(queue) == 1 else []
 
     def built(self, request: int, built: RegisteredJob | DocumentError | ServiceError, now: Instant) -> list[Effect]:
         """Go on with a change whose job is built."""
@@ -93,13 +93,13 @@ class Requests:
     def close(self, error: ServiceError) -> list[Effect]:
         """Refuse all changes but those on their way to the store, which are answered when it has answered."""
         refused: list[Effect] = []
-        for line in self._lines.values():
-            turn = self._turns.get(line[0].request)
+        for queue in self._queues.values():
+            turn = self._turns.get(queue[0].request)
             first = 1 if turn is not None and turn.saving else 0
-            refused += [effects.Refuse(asked.request, error) for asked in list(line)[first:]]
-            while len(line) > first:
-                self._turns.pop(line.pop().request, None)
-        self._lines = {name: line for name, line in self._lines.items() if line}
+            refused += [effects.Refuse(asked.request, error) for asked in list(queue)[first:]]
+            while len(queue) > first:
+                self._turns.pop(queue.pop().request, None)
+        self._queues = {name: queue for name, queue in self._queues.items() if queue}
         return refused
 
     # -- stages --------------------------------------------------------------------------------------------------------
@@ -275,11 +275,11 @@ class Requests:
     def _next(self, done: ChangeRequest, now: Instant) -> list[Effect]:
         """Begin with the next change of the same job."""
         self._turns.pop(done.request, None)
-        line = self._lines[_line_of(done)]
-        line.popleft()
-        if line:
-            return self._begin(line[0], now)
-        del self._lines[_line_of(done)]
+        queue = self._queues[_queue_of(done)]
+        queue.popleft()
+        if queue:
+            return self._begin(queue[0], now)
+        del self._queues[_queue_of(done)]
         return []
 
 
@@ -305,7 +305,7 @@ class DryRuns:
         """Whether one waits for the planner."""
         return bool(self._due)
 
-    def ask(self, asked: events.DryRun, now: Instant) -> list[Effect]:
+    def check(self, asked: events.DryRun, now: Instant) -> list[Effect]:
         """Check a change. Its job, if it brings one, has to be built before it can be planned."""
         request = asked.request
         if len(self._asked) >= MOST_DRY_RUNS:
@@ -329,13 +329,13 @@ class DryRuns:
         self._due.append(request)
         return []
 
-    def begin(self, planner: Planner, in_force: Planned) -> effects.Rehearse:
+    def next_work(self, planner: Planner, in_force: Planned) -> effects.Rehearse:
         """Return the work of planning the next one. `in_force` is the plan of all that was accepted."""
         request = self._due.popleft()
         before = Situation(in_force, self._jobs.fabric, self._jobs.policy)
         return effects.Rehearse(request, planner, before, self._wanted(self._asked[request]))
 
-    def planned(self, event: events.Rehearsed, planner: Planner) -> list[Effect]:
+    def compare(self, event: events.Rehearsed, planner: Planner) -> list[Effect]:
         """Compare a plan with the one in force."""
         if event.request not in self._asked:
             return []
@@ -343,7 +343,7 @@ class DryRuns:
             return self._refuse(event.request, RefusedError(event.after, code="plan-impossible"))
         return [effects.Compare(event.request, event.before, event.after, self._jobs.whole_fabric, planner.make_policy)]
 
-    def compared(self, event: events.ChangeCompared) -> list[Effect]:
+    def answer(self, event: events.ChangeCompared) -> list[Effect]:
         """Answer a dry run."""
         if self._asked.pop(event.request, None) is None:
             return []
@@ -383,7 +383,7 @@ class DryRuns:
         return PlanRequest(tuple(jobs.values()), fabric, policy)
 
 
-def _line_of(asked: ChangeRequest) -> str:
+def _queue_of(asked: ChangeRequest) -> str:
     match asked:
         case events.RegisterJob(spec=spec):
             return spec.job

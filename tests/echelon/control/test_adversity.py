@@ -77,6 +77,23 @@ def test_a_job_is_acknowledged_after_it_is_saved(world: World) -> None:
     assert set(world.store.load()["jobs"]) == {"a"}
 
 
+def test_work_changes_nothing_that_the_machine_has(reactive: World) -> None:
+    """It runs in another thread."""
+    reactive.register(ring("c", "h1", "h2"))
+    (build,) = reactive.waiting(BuildJob)
+    before = dict(vars(build.job))
+    assert build.run().built.job.name == "c"
+    assert vars(build.job) == before
+    reactive.report("leaf1", ("b", flow_from(reactive, "b", "h1"), START, 1))
+    while not reactive.waiting(Decide):
+        reactive.carry_out(*reactive.waiting(ReadCounters))
+    (asked,) = reactive.waiting(Decide)
+    in_force, due = asked.last.plan, replace(asked.due)
+    assert asked.run().planned.plan != in_force
+    assert asked.due == due
+    assert asked.last.plan is in_force
+
+
 def test_a_job_that_is_not_saved_is_not_there(world: World) -> None:
     request = world.register(ring("a", "h1", "h3"))
     world.carry_out(*world.waiting(BuildJob))
