@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from echelon.service.metrics import Metrics
+
+TEXT = Path(__file__).with_name("metrics.txt")
 
 
 def families(metrics: Metrics) -> dict[str, Metric]:
@@ -45,3 +49,13 @@ def exercised() -> Metrics:
     metrics.commit_failed()
     metrics.leadership(77)
     return metrics
+
+
+def text() -> str:
+    """Return the text of a scrape of those, without what differs between processes."""
+    lines = exercised().render()[0].decode().splitlines(keepends=True)
+    return "".join(line for line in lines if line.split()[2 if line.startswith("#") else 0].startswith("echelon_"))
+
+
+if __name__ == "__main__":
+    TEXT.write_text(text())

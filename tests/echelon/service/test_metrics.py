@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from echelon.service import metrics as module
 from echelon.service.metrics import Metrics
 from echelon.service.resources import JobState, SwitchState
-from tests.echelon.service.measured import exercised, families
+from tests.echelon.service.measured import TEXT, exercised, families, text
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -295,3 +295,8 @@ def test_states_are_those_of_the_resources() -> None:
 def test_the_library_is_loaded_by_the_service_alone() -> None:
     code = "import sys, echelon.service.metrics; sys.exit('prometheus_client' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_the_text_of_a_scrape_is_the_committed_one() -> None:
+    """Dashboards and alerts go by names, labels and buckets. `python -m tests.echelon.service.measured` writes it."""
+    assert text() == TEXT.read_text()
