@@ -13,7 +13,7 @@ from typing import Protocol
 from echelon.agent.connection import TcpConnection
 from echelon.agent.iterations import MeasuredIteration
 from echelon.client import ClientError
-from echelon.service.resources import ConnectionsResource, HostMeasurement
+from echelon.service.api.jobs import ConnectionsResource, HostMeasurement
 from echelon.telemetry.sizes import HostIteration
 
 REFRESH_S = 10.0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import get_args
 
 from echelon.control.progress import JobState
-from echelon.service.resources import SwitchState
+from echelon.southbound.lifecycle import State
 
 MAX_JOB_SERIES = 2000
 """The number of jobs with series of their own, which keeps a scrape below 1 MB. echelon_jobs_without_series counts the
@@ -255,7 +255,7 @@ class Metrics:
 
     # --- switches --------------------------------------------------------------------------------------------------
 
-    def switch_added(self, switch: str, state: SwitchState = "connecting") -> None:
+    def switch_added(self, switch: str, state: State = "connecting") -> None:
         """Add the switch's series, all zero, so that a rate over them sees the first event."""
         self.switch_state(switch, state)
         for operation in ("insert", "modify", "delete"):
@@ -263,8 +263,8 @@ class Metrics:
         for metric in self._of_switches:
             metric.labels(switch)
 
-    def switch_state(self, switch: str, state: SwitchState) -> None:
-        for one in get_args(SwitchState):
+    def switch_state(self, switch: str, state: State) -> None:
+        for one in get_args(State):
             self._switch_state.labels(switch, one).set(one == state)
 
     def session_opened(self, switch: str) -> None:

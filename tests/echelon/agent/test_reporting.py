@@ -13,7 +13,7 @@ from echelon.agent.connection import TcpConnection
 from echelon.agent.iterations import MeasuredIteration, SentIteration
 from echelon.agent.reporting import Reporter
 from echelon.client import ClientError
-from echelon.service.resources import ConnectionsResource, HostMeasurement
+from echelon.service.api.jobs import ConnectionsResource, HostMeasurement
 from echelon.telemetry.sizes import HostIteration
 
 PATIENCE_S = 30.0

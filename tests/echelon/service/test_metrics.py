@@ -16,9 +16,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from echelon.control.progress import JobState
 from echelon.service import metrics as module
 from echelon.service.metrics import Metrics
-from echelon.service.resources import JobState, SwitchState
+from echelon.southbound.lifecycle import State
 from tests.echelon.service.measured import TEXT, exercised, families, text
 
 
@@ -151,13 +152,13 @@ def test_a_switch_has_series_before_anything_happens_to_it() -> None:
     assert value(metrics, "echelon_entries_written_total", switch="s9", operation="insert") == 0
 
 
-@pytest.mark.parametrize("state", get_args(SwitchState))
-def test_a_switch_is_in_one_state(state: SwitchState) -> None:
+@pytest.mark.parametrize("state", get_args(State))
+def test_a_switch_is_in_one_state(state: State) -> None:
     metrics = Metrics("1")
     metrics.switch_added("s1")
     metrics.switch_state("s1", state)
     states = {one.labels["state"]: one.value for one in families(metrics)["echelon_switch_state"].samples}
-    assert states == {one: float(one == state) for one in get_args(SwitchState)}
+    assert states == {one: float(one == state) for one in get_args(State)}
 
 
 def test_plans_that_fail_and_come_back() -> None:
