@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from echelon.control import events
+from echelon.control import events, facts
 from echelon.control.errors import UnknownError
 from echelon.documents import suggestion
 from echelon.lowering.intent import Intent
 from echelon.service import logs
-from echelon.service.metrics import Metrics
+from echelon.service.told import Metrics
 from echelon.southbound.codec import owner_of
 from echelon.southbound.connection import (
     ConnectionSnapshot,
@@ -63,7 +63,7 @@ class Switches:
         """The number of entries of its intent that each switch refuses."""
 
         def connect(switch: SwitchConfig) -> SwitchConnection:
-            metrics.switch_added(switch.name)
+            metrics.note(facts.SwitchAdded(switch.name))
             return SwitchConnection(
                 _endpoint(config, switch),
                 term=term,
@@ -118,7 +118,7 @@ class Switches:
         seen = self._connections[event.switch].snapshot()
         match event:
             case StateChanged(switch, state, problem):
-                self._metrics.switch_state(switch, state)
+                self._metrics.note(facts.SwitchInState(switch, state))
                 if state == "ready":
                     self._unready_since.pop(switch, None)
                 else:
@@ -133,12 +133,13 @@ class Switches:
                 say("switch", switch=switch, state=state, problem=problem)
                 self._submit(events.SwitchChanged(switch, state, problem, seen.installed_version))
             case SessionOpened(switch):
-                self._metrics.session_opened(switch)
+                self._metrics.note(facts.SessionOpened(switch))
                 self._submit(events.SwitchConnected(switch))
             case Installed(switch, version, applied):
                 self._refused[switch] = 0
-                self._metrics.written(
-                    switch, applied.inserts, applied.modifies, applied.deletes, applied.encoding_s + applied.rpc_s
+                took_s = applied.encoding_s + applied.rpc_s
+                self._metrics.note(
+                    facts.IntentWritten(switch, applied.inserts, applied.modifies, applied.deletes, took_s)
                 )
                 self._submit(events.Acknowledged(switch, version, applied.encoding_s, applied.rpc_s))
             case Refused(switch, version, problem, applied):
@@ -146,15 +147,12 @@ class Switches:
                 log.error("part of the intent refused", switch=switch, plan=version, problem=problem)
                 self._submit(events.IntentRefused(switch, problem))
             case Drift(switch, count, _):
-                self._metrics.audited(switch, count)
+                self._metrics.note(facts.SwitchAudited(switch, count))
                 if count:
                     log.warning("drift repaired", switch=switch, entries=count)
-        self._metrics.entries(
-            event.switch,
-            seen.entries,
-            seen.wanted_entries,
-            seen.foreign_entries,
-            self._refused.get(event.switch, 0),
+        refused = self._refused.get(event.switch, 0)
+        self._metrics.note(
+            facts.EntriesCounted(event.switch, seen.entries, seen.wanted_entries, seen.foreign_entries, refused)
         )
 
 

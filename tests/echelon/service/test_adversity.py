@@ -27,8 +27,8 @@ from echelon.service.api.jobs import installed, register
 from echelon.service.config import load_service_config
 from echelon.service.controller import ControllerService
 from echelon.service.leader import Leader
-from echelon.service.metrics import Metrics
 from echelon.service.store import Candidate, Changes, Leadership, Store, StoreError, open_store
+from echelon.service.told import Metrics
 from tests.echelon.service.conftest import Service
 from tests.echelon.service.lab import TWO_BY_TWO, Lab, ring, settle, until
 

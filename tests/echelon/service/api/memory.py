@@ -19,8 +19,8 @@ from echelon.control.records import Changes, Snapshot
 from echelon.service.config import ServiceConfig, load_service_config
 from echelon.service.controller import ControllerService
 from echelon.service.leader import Leader
-from echelon.service.metrics import Metrics
 from echelon.service.store import Candidate, Leadership
+from echelon.service.told import Metrics
 from echelon.service.trail import Record
 from echelon.virtual.controller import MemoryStore
 
