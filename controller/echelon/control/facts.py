@@ -289,7 +289,7 @@ class SwitchInState:
 
 
 @dataclass(frozen=True, slots=True)
-class SessionOpened:
+class SwitchSessionOpened:
     """There is a new session with a switch."""
 
     switch: str
@@ -355,7 +355,7 @@ ShellFact: TypeAlias = (
     JobsCounted
     | SwitchAdded
     | SwitchInState
-    | SessionOpened
+    | SwitchSessionOpened
     | IntentWritten
     | EntriesCounted
     | SwitchAudited

@@ -133,7 +133,7 @@ class Switches:
                 say("switch", switch=switch, state=state, problem=problem)
                 self._submit(events.SwitchChanged(switch, state, problem, seen.installed_version))
             case SessionOpened(switch):
-                self._metrics.note(facts.SessionOpened(switch))
+                self._metrics.note(facts.SwitchSessionOpened(switch))
                 self._submit(events.SwitchConnected(switch))
             case Installed(switch, version, applied):
                 self._refused[switch] = 0

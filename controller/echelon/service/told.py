@@ -141,7 +141,7 @@ METRICS = (
         **_of(facts.SwitchAdded, lambda fact: _states(fact.switch, "connecting")),
         **_of(facts.SwitchInState, lambda fact: _states(fact.switch, fact.state))}),
     Metric("counter", "switch_sessions", "P4Runtime sessions opened", _SWITCHES,
-           _of(facts.SessionOpened, lambda fact: {fact.switch: 1})),
+           _of(facts.SwitchSessionOpened, lambda fact: {fact.switch: 1})),
     Metric("counter", "switch_takeovers", "Times that another controller took the switch", _SWITCHES,
            _of(facts.TermContested, lambda fact: {fact.switch: 1})),
     Metric("histogram", "switch_write_seconds", "Time to encode and write a change, until its last acknowledgement",

@@ -121,6 +121,6 @@ def test_what_is_measured_of_an_iteration_is_what_was_sent_in_it(
     }
     assert len(measured) == count - 1
     for iteration in measured:
-        assert {to: sent for to, sent in iteration.sent_to.items() if sent} == wanted
-        assert iteration.seen.sent_bytes == iteration.retransmitted_bytes == size
-        assert abs(iteration.stalled_s - size / 1000) < 1e-9
+        assert {to: sent for to, sent in iteration.carried.sent_to.items() if sent} == wanted
+        assert iteration.seen.sent_bytes == iteration.carried.retransmitted_bytes == size
+        assert abs(iteration.carried.stalled_s - size / 1000) < 1e-9

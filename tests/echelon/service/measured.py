@@ -41,7 +41,7 @@ def exercised() -> Metrics:
         facts.DistancesCorrected("a"),
         facts.SizesCorrected("a", {}),
         facts.ConnectionsReported("a", "h1", 3, 2),
-        facts.SessionOpened("s1"),
+        facts.SwitchSessionOpened("s1"),
         facts.TermContested("s1", 9, 1, 0.5),
         facts.IntentWritten("s1", 3, 2, 1, 0.01),
         facts.EntriesCounted("s1", 5, 6, 7, 1),
