@@ -213,7 +213,7 @@ class Metrics:
         self._render: Callable[[], bytes] = lambda: generate_latest(registry)
         self._content_type: str = CONTENT_TYPE_PLAIN_0_0_4
         self._lock = threading.Lock()
-        self._jobs: set[str] = set()
+        self._jobs: dict[str, set[tuple[str, tuple[str, ...]]]] = {}
         self._jobs_without: set[str] = set()
         self._leads: bool | None = None
         self._made: dict[str, Any] = {}
@@ -249,8 +249,10 @@ class Metrics:
             made, change = self._made[metric.name], change_by(fact)
             for labels, value in change.items() if isinstance(change, Mapping) else [((), change)]:
                 values = (labels,) if isinstance(labels, str) else labels
-                if _JOB in metric.labels and not self._has_series(values[0]):
-                    continue
+                if _JOB in metric.labels:
+                    if (of_job := self._series_of(values[0])) is None:
+                        continue
+                    of_job.add((metric.name, values))
                 series = made.labels(*values) if values else made
                 getattr(series, _HOW[metric.kind])(value)
 
@@ -267,7 +269,7 @@ class Metrics:
             self._forget()
 
     def _forget(self) -> None:
-        for job in list(self._jobs | self._jobs_without):
+        for job in [*self._jobs, *self._jobs_without]:
             self._drop_job(job)
         self.note(facts.JobsCounted({}))
         for metric in METRICS:
@@ -281,25 +283,23 @@ class Metrics:
         with self._lock:
             self._jobs_without.discard(job)
             self._count_without()
-            if job not in self._jobs:
-                return
-            self._jobs.remove(job)
-        for metric in METRICS:
-            if _JOB in metric.labels:
-                self._made[metric.name].remove(job)
+            series = self._jobs.pop(job, set())
+        for name, labels in series:
+            self._made[name].remove(*labels)
 
-    def _has_series(self, job: str) -> bool:
+    def _series_of(self, job: str) -> set[tuple[str, tuple[str, ...]]] | None:
+        """Return the series of a job, by metric and labels, to be added to; None: it may have none."""
         with self._lock:
             if job in self._jobs:
-                return True
+                return self._jobs[job]
             has = len(self._jobs) < MAX_JOB_SERIES
             if has:
-                self._jobs.add(job)
+                self._jobs[job] = set()
                 self._jobs_without.discard(job)
             elif len(self._jobs_without) < MAX_JOB_SERIES:
                 self._jobs_without.add(job)
             self._count_without()
-            return has
+            return self._jobs.get(job)
 
     def _count_without(self) -> None:
         self._made["jobs_without_series"].set(len(self._jobs_without))

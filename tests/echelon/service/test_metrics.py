@@ -32,71 +32,12 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return None
 
 
-def test_every_fact_counts_where_it_should() -> None:
-    metrics = exercised()
-    expected = {
-        ("echelon_build_info", (("version", "1.2"),)): 1,
-        ("echelon_plan_seconds_sum", (("phase", "policy"),)): 0.5,
-        ("echelon_plan_seconds_sum", (("phase", "lowering"),)): 0.25,
-        ("echelon_plan_seconds_count", (("phase", "policy"),)): 1,
-        ("echelon_plans_total", (("result", "made"),)): 1,
-        ("echelon_plans_total", (("result", "failed"),)): 1,
-        ("echelon_plan_failing", ()): 1,
-        ("echelon_plan_number", ()): 3,
-        ("echelon_plan_flows", ()): 20,
-        ("echelon_searches_total", (("result", "changed"),)): 1,
-        ("echelon_searches_total", (("result", "kept"),)): 0,
-        ("echelon_searches_total", (("result", "outdated"),)): 1,
-        ("echelon_searches_total", (("result", "failed"),)): 0,
-        ("echelon_search_seconds_sum", ()): 2.5,
-        ("echelon_search_gain", ()): 0.125,
-        ("echelon_job_prediction_error", (("training_job", "a"),)): -0.5,
-        ("echelon_change_seconds_sum", ()): 0.75,
-        ("echelon_jobs", (("state", "installed"),)): 4,
-        ("echelon_jobs", (("state", "unplanned"),)): 0,
-        ("echelon_jobs_without_series", ()): 0,
-        ("echelon_job_last_seen_timestamp_seconds", (("training_job", "a"),)): 1e9,
-        ("echelon_job_iteration_seconds", (("training_job", "a"),)): 1.5,
-        ("echelon_job_iterations_total", (("training_job", "a"),)): 1,
-        ("echelon_job_tardiness_seconds", (("training_job", "a"),)): -0.25,
-        ("echelon_distance_corrections_total", ()): 1,
-        ("echelon_size_corrections_total", ()): 1,
-        ("echelon_connections_reported_total", (("change", "opened"),)): 3,
-        ("echelon_connections_reported_total", (("change", "closed"),)): 2,
-        ("echelon_switch_sessions_total", (("switch", "s1"),)): 1,
-        ("echelon_switch_takeovers_total", (("switch", "s1"),)): 1,
-        ("echelon_entries_written_total", (("operation", "insert"), ("switch", "s1"))): 3,
-        ("echelon_entries_written_total", (("operation", "modify"), ("switch", "s1"))): 2,
-        ("echelon_entries_written_total", (("operation", "delete"), ("switch", "s1"))): 1,
-        ("echelon_switch_write_seconds_sum", (("switch", "s1"),)): 0.01,
-        ("echelon_entries", (("switch", "s1"),)): 5,
-        ("echelon_entries_wanted", (("switch", "s1"),)): 6,
-        ("echelon_foreign_entries", (("switch", "s1"),)): 7,
-        ("echelon_refused_entries", (("switch", "s1"),)): 1,
-        ("echelon_drift_entries_total", (("switch", "s1"),)): 2,
-        ("echelon_digests_total", (("switch", "s1"),)): 10,
-        ("echelon_digests_unknown_total", (("switch", "s1"),)): 4,
-        (
-            "echelon_api_requests_total",
-            (("method", "GET"), ("role", "operator"), ("route", "/jobs/{name}"), ("status", "200")),
-        ): 1,
-        ("echelon_api_request_seconds_sum", (("method", "GET"), ("route", "/jobs/{name}"))): 0.002,
-        ("echelon_store_commit_seconds_sum", ()): 0.003,
-        ("echelon_store_commit_failures_total", ()): 1,
-        ("echelon_leader", ()): 1,
-        ("echelon_leader_term", ()): 77,
-        ("echelon_leader_changes_total", ()): 0,
-    }
-    found = {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in families(metrics).values()
-        for sample in family.samples
-    }
-    assert {key: found.get(key) for key in expected} == expected
-    named = {name for name, _ in expected} | {"echelon_switch_state"}
-    for name, family in families(metrics).items():
-        if name.startswith("echelon_") and family.type != "histogram":
-            assert {sample.name for sample in family.samples} <= named, "a metric that nothing above expects"
+def test_the_text_of_a_scrape_is_the_committed_one() -> None:
+    """Every fact that counts is told once. Dashboards and alerts go by names, labels and buckets.
+
+    `python -m tests.echelon.service.measured` writes the file.
+    """
+    assert text() == TEXT.read_text()
 
 
 def test_names_follow_the_conventions() -> None:
@@ -292,6 +233,17 @@ def test_the_library_is_loaded_by_the_service_alone() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_the_text_of_a_scrape_is_the_committed_one() -> None:
-    """Dashboards and alerts go by names, labels and buckets. `python -m tests.echelon.service.measured` writes it."""
-    assert text() == TEXT.read_text()
+def test_all_series_of_a_job_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A metric may have a second label beside the job's."""
+    by_host = module.Metric(
+        "gauge", "by_host", "x", {"training_job": (), "host": ()},
+        {facts.JobSeen: lambda fact: {(fact.job, host): 1 for host in ("h1", "h2")}},
+    )  # fmt: skip
+    monkeypatch.setattr(module, "METRICS", (*module.METRICS, by_host))
+    metrics = Metrics("1")
+    metrics.note(facts.JobSeen("a"))
+    metrics.note(facts.JobSeen("b"))
+    assert value(metrics, "echelon_by_host", training_job="a", host="h2") == 1
+    metrics.note(facts.JobLeft("a"))
+    left = {sample.labels["training_job"] for sample in families(metrics)["echelon_by_host"].samples}
+    assert left == {"b"}
