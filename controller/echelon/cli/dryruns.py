@@ -12,7 +12,8 @@ from echelon.cli import figures, tables
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from echelon.service.resources import DryRunResource, QueueResource, SwitchChange
+    from echelon.service.api.dryruns import DryRunResource, SwitchChange
+    from echelon.service.api.switches import QueueResource
 
 DryRun = Annotated[
     bool,

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from echelon.service.resources import JobSummary, StatusResource, SwitchResource
+    from echelon.service.api.jobs import JobSummary
+    from echelon.service.api.status import StatusResource
+    from echelon.service.api.switches import SwitchResource
 
 WIDE = 110
 """Number of columns from which there is room for more of them."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from echelon.client import Client
-    from echelon.service.resources import EchelonFlowReport, JobResource
+    from echelon.service.api.jobs import EchelonFlowReport, JobResource
 
 app = typer.Typer(help="Jobs: new, submit, list, show, remove.", no_args_is_help=True)
 

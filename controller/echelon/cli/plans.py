@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from echelon.client import Client
-    from echelon.service.resources import ChoiceResource, EntryResource, RankingResource, SwitchDifference
+    from echelon.service.api.plan import ChoiceResource, RankingResource
+    from echelon.service.api.switches import EntryResource, SwitchDifference
 
 app = typer.Typer(help="The plan: show, diff.", no_args_is_help=True)
 

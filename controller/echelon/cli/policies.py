@@ -12,7 +12,7 @@ from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
     from echelon.client import Client
-    from echelon.service.resources import PolicyResource
+    from echelon.service.api.policy import PolicyResource
 
 app = typer.Typer(help="The policy: show, set.", no_args_is_help=True)
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     from echelon.client import Client
     from echelon.control.progress import JobState
-    from echelon.service.resources import EventResource, LinkResource, StatusResource, SwitchState
+    from echelon.service.api.links import LinkResource
+    from echelon.service.api.status import EventResource, StatusResource
+    from echelon.southbound.lifecycle import State
 
 _UNPLANNED = 3
 """The most unplanned jobs whose problems are printed."""
@@ -84,7 +86,7 @@ def _under_way(found: StatusResource) -> Iterator[str]:
         yield "a better one is searched for"
 
 
-def _counted(states: Mapping[SwitchState, int] | Mapping[JobState, int]) -> str:
+def _counted(states: Mapping[State, int] | Mapping[JobState, int]) -> str:
     """Return how many are in each state, the most first: ``3 ready, 1 away``."""
     return ", ".join(f"{count} {state}" for state, count in Counter[str](states).most_common() if count) or "none"
 

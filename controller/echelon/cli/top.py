@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
 
     from echelon.client import Client
-    from echelon.service.resources import JobSummary, PortUse, SwitchQueues
+    from echelon.service.api.jobs import JobSummary
+    from echelon.service.api.switches import PortUse, SwitchQueues
 
 _TIMEOUT_S = 5.0
 """Timeout of an answer; meanwhile no key is read."""
@@ -83,7 +84,7 @@ class PortsView:
     @property
     def ports(self) -> Sequence[PortUse]:
         """The ports of all switches that count, the busiest first."""
-        from echelon.service.port_use import uses
+        from echelon.service.api.switches import uses
 
         return sorted(uses(self.before, self.now), key=lambda one: (-one.use, one.switch, one.port))
 

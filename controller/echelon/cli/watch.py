@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from echelon.client import Client
-    from echelon.service.resources import JobSummary
+    from echelon.service.api.jobs import JobSummary
 
 _TIMEOUT_S = 5.0
 """Timeout of an answer; meanwhile no key is read."""

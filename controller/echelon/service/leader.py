@@ -22,11 +22,10 @@ from echelon.control.planning import Planner
 from echelon.documents import DocumentError
 from echelon.service import logs
 from echelon.service.loop import MachineLoop
-from echelon.service.metrics import Metrics
-from echelon.service.reporting import named, report
 from echelon.service.search_process import SearchProcess
 from echelon.service.store import Leadership, NotLeaderError, Store, StoreError
 from echelon.service.switches import Switches
+from echelon.service.told import Metrics, named, tell
 from echelon.service.trail import Trail
 from echelon.southbound.election import ElectionError, outranking
 from echelon.southbound.errors import SouthboundError
@@ -215,7 +214,7 @@ class Leader(MachineLoop):
 
     def _count_jobs(self) -> None:
         self._counting = None
-        self._metrics.jobs(self.machine.progress.counts())
+        self._metrics.note(facts.JobsCounted(self.machine.progress.counts()))
 
     # -- effects -------------------------------------------------------------------------------------------------------
 
@@ -258,9 +257,9 @@ class Leader(MachineLoop):
                 if isinstance(effect, facts.PlanChosen) and effect.plan != effect.before:
                     told = f"{effect.plan} instead of {effect.before} for {named(effect.jobs)}"
                     self.trail.note("choose plan", told)
-                # Around the report alone: tasks that start inside a context would keep it.
+                # Around the telling alone: tasks that start inside a context would keep it.
                 with logs.context(**self._about):
-                    report(effect, self._metrics)
+                    tell(effect, self._metrics)
 
     def _answer(self, request: int, answer: effects.Answer) -> None:
         future, render = self._asked.pop(request, (None, None))
@@ -291,16 +290,16 @@ class Leader(MachineLoop):
                 raise NotLeaderError(OVER)
             await self._store.commit(self.trail.recorded(effect.request, effect.changes))
         except StoreError as error:
-            self._metrics.commit_failed()
+            self._metrics.note(facts.CommitFailed())
             self.submit(events.SaveFailed(effect.request, error))
         except Exception as error:
-            self._metrics.commit_failed()
+            self._metrics.note(facts.CommitFailed())
             log.exception("saving failed")
             text = f"the change could not be saved: {type(error).__name__}: {error}"
             self.submit(events.SaveFailed(effect.request, ServiceError(text)))
         else:
             self.trail.saved(effect.request)
-            self._metrics.committed(time.perf_counter() - began)
+            self._metrics.note(facts.ChangeCommitted(time.perf_counter() - began))
             self.submit(events.Saved(effect.request))
 
     async def _compute(self, effect: BuildJob | Compare | PlanningWork, executor: Executor | None) -> None:

@@ -9,11 +9,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from echelon.control import facts
 from echelon.control.errors import UnknownError
 from echelon.documents import suggestion
 from echelon.lowering.intent import Intent
 from echelon.service import logs
-from echelon.service.metrics import Metrics
+from echelon.service.told import Metrics
 from echelon.southbound.codec import owner_of
 from echelon.southbound.connection import (
     ConnectionSnapshot,
@@ -63,7 +64,7 @@ class Switches:
         """The number of entries of its intent that each switch refuses."""
 
         def connect(switch: SwitchConfig) -> SwitchConnection:
-            metrics.switch_added(switch.name)
+            metrics.note(facts.SwitchAdded(switch.name))
             return SwitchConnection(
                 _endpoint(config, switch),
                 term=term,
@@ -117,19 +118,16 @@ class Switches:
         self._count(event)
         self._submit(event)
         seen = self._connections[event.switch].snapshot()
-        self._metrics.entries(
-            event.switch,
-            seen.entries,
-            seen.wanted_entries,
-            seen.foreign_entries,
-            self._refused.get(event.switch, 0),
+        refused = self._refused.get(event.switch, 0)
+        self._metrics.note(
+            facts.EntriesCounted(event.switch, seen.entries, seen.wanted_entries, seen.foreign_entries, refused)
         )
 
     def _count(self, event: SwitchEvent) -> None:
         """Tell metrics and the log."""
         match event:
             case SwitchChanged(switch, state, problem):
-                self._metrics.switch_state(switch, state)
+                self._metrics.note(facts.SwitchInState(switch, state))
                 if state == "ready":
                     self._unready_since.pop(switch, None)
                 else:
@@ -143,15 +141,15 @@ class Switches:
                 say = log.warning if problem else log.debug if usual else log.info
                 say("switch", switch=switch, state=state, problem=problem)
             case SwitchConnected(switch):
-                self._metrics.session_opened(switch)
+                self._metrics.note(facts.SwitchSessionOpened(switch))
             case Acknowledged(switch, _, encoding_s, rpc_s, inserts, modifies, deletes):
                 self._refused[switch] = 0
-                self._metrics.written(switch, inserts, modifies, deletes, encoding_s + rpc_s)
+                self._metrics.note(facts.IntentWritten(switch, inserts, modifies, deletes, encoding_s + rpc_s))
             case IntentRefused(switch, problem, version, entries):
                 self._refused[switch] = entries
                 log.error("part of the intent refused", switch=switch, plan=version, problem=problem)
             case DriftRepaired(switch, count):
-                self._metrics.audited(switch, count)
+                self._metrics.note(facts.SwitchAudited(switch, count))
                 if count:
                     log.warning("drift repaired", switch=switch, entries=count)
 

@@ -11,11 +11,11 @@ from fastapi import FastAPI, Query
 
 from echelon.service import logs
 from echelon.service.api.answers import HANDLERS, RequestError
+from echelon.service.api.flows import FlowTable, WaitsResource
 from echelon.service.api.gate import Gate
 from echelon.service.api.server import ApiServer, ServerSettings
 from echelon.service.api.settings import ApiSettings
 from echelon.service.config_file import ListenAddress
-from echelon.service.resources import FlowTable, WaitsResource
 from echelon.viewer.results import Run
 from echelon.web import routes
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from echelon.agent.connection import TcpConnection
+from echelon.agent.connections import Totals
 from echelon.agent.iterations import MeasuredIteration, SentIteration
 from echelon.agent.reporting import Reporter
 from echelon.client import Client
@@ -134,7 +135,7 @@ def test_it_outlives_any_answer_and_reports_when_the_service_is_back(
         while heard[0] < 120 and not faults:
             assert time.monotonic() < give_up_at, heard
             reporter.update(frozenset({to_h2(heard[0] + 1)}))
-            reporter.measured(MeasuredIteration(SentIteration(0.0, 1.0, 9), {"10.0.0.2": 9}, 0, 0.0))
+            reporter.measured(MeasuredIteration(SentIteration(0.0, 1.0, 9), Totals(sent_to={"10.0.0.2": 9})))
             time.sleep(0.002)
         is_back.set()
         reports = reporter.counts.reports

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from echelon.cli.frame import History, View, frame
-from echelon.service.resources import JobState, JobSummary, StatusResource, SwitchResource, SwitchState
+from echelon.control.progress import JobState
+from echelon.service.api.jobs import JobSummary
+from echelon.service.api.status import StatusResource
+from echelon.service.api.switches import SwitchResource
+from echelon.southbound.lifecycle import State
 from tests.drawing import examples
 
 NOW = 1_000_000.0
@@ -33,7 +37,7 @@ def status(**changes: object) -> StatusResource:
     return facts.model_copy(update=changes)
 
 
-def switch(name: str, state: SwitchState = "ready", problem: str | None = None) -> SwitchResource:
+def switch(name: str, state: State = "ready", problem: str | None = None) -> SwitchResource:
     return SwitchResource(
         name=name,
         address=f"{name}.example:9559",

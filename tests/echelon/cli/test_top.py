@@ -8,8 +8,8 @@ from ipaddress import IPv4Address
 import pytest
 
 from echelon.cli.top import PortsView, slowdown
-from echelon.service.port_use import uses
-from echelon.service.resources import JobSummary, QueueUse, SwitchQueues
+from echelon.service.api.jobs import JobSummary
+from echelon.service.api.switches import QueueUse, SwitchQueues, uses
 from tests.echelon.cli.conftest import Operated
 from tests.echelon.cli.test_service_commands import columns, submit
 from tests.echelon.service.lab import settle, until

@@ -1,4 +1,5 @@
 """The state of the service for those who follow it live: looked at once for all of them, and only while there are any.
+The endpoint tells clients what changes, as server-sent events.
 
 Each part of the state is a mapping of keys to JSON texts. A part, and the text of what has not changed, stays the same
 object, so that each follower finds quickly what is new for it. A slow follower skips what has changed twice meanwhile.
@@ -7,18 +8,28 @@ object, so that each follower finds quickly what is new for it. A slow follower 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from typing import Any
 
+from fastapi import Request
 from pydantic import BaseModel
+from starlette.responses import StreamingResponse
 
 from echelon.control.errors import ServiceError
+from echelon.control.machine import Machine
 from echelon.service import logs
-from echelon.service.interface import JobQuery, Service
-from echelon.service.port_use import uses
-from echelon.service.resources import SwitchQueues
+from echelon.service.api import jobs, links, switches
+from echelon.service.api.answers import RETRY_AFTER_S, RequestError, errors
+from echelon.service.api.policy import PolicyResource
+from echelon.service.api.routing import Stopping, router
+from echelon.service.api.status import StatusResource, events
+from echelon.service.api.switches import SwitchQueues
+from echelon.service.api.tokens import Principal
+from echelon.service.controller import ControllerService
 
 Part = Mapping[str, str]
 """Things of one kind: their JSON by key."""
@@ -37,8 +48,15 @@ EVENTS = 200
 """Number of the latest changes that followers get."""
 _PAGE = 250
 """Jobs that are looked at in one go; then other work of the event loop has its turn."""
-_BEYOND = 1 << 62
-"""A number above that of every flow."""
+FOLLOWERS = 100
+"""Maximum number of clients that follow at a time."""
+LONGEST_S = 600.0
+"""After this time a stream ends, and its client asks again: a token that was withdrawn reads no longer than that."""
+SILENT_S = 15.0
+"""After this time without news comes a comment, so that nothing on the way takes the connection for dead."""
+PIECE = 500
+"""Things in one event."""
+MEDIA_TYPE = "text/event-stream"
 
 log = logs.get(__name__)
 
@@ -57,7 +75,7 @@ class News:
 class Live:
     """The state that followers share."""
 
-    def __init__(self, service: Callable[[], Service]) -> None:
+    def __init__(self, service: Callable[[], ControllerService]) -> None:
         self._service = service
         self._parts: dict[str, Part] = {}
         self._news = asyncio.Event()
@@ -93,9 +111,9 @@ class Live:
         """The state as it was seen last."""
         return self._parts
 
-    async def change(self) -> None:
-        """Wait for the next change."""
-        await self._news.wait()
+    def change(self) -> Coroutine[Any, Any, object]:
+        """Return what waits for the next change after this call."""
+        return self._news.wait()
 
     def _take(self, name: str, found: Iterable[tuple[str, BaseModel]]) -> None:
         before = self._parts.get(name, {})
@@ -114,25 +132,26 @@ class Live:
 
     async def _look_at_state(self) -> None:
         service = self._service()
-        self._take("status", [("status", service.status())])
+        self._take("status", [("status", StatusResource.of(service))])
         try:
-            self._take("policy", [("policy", service.policy())])
-            self._take("switches", ((one.name, one) for one in service.switches()))
-            self._take("links", ((f"{one.a}/{one.b}", one) for one in service.links()))
-            self._take("events", ((one.request, one) for one in list(service.events())[-EVENTS:]))
-            self._put("flows", {"flows": f'{{"count":{service.flows(_BEYOND, None).count}}}'})
-            await self._look_at_jobs(service)
+            machine = service.machine
+            self._take("policy", [("policy", PolicyResource.of(machine.jobs.policy))])
+            self._take("switches", ((one.name, one) for one in switches.listed(service)))
+            self._take("links", ((f"{one.a}/{one.b}", one) for one in links.listed(service)))
+            self._take("events", ((one.request, one) for one in events(service)[-EVENTS:]))
+            self._put("flows", {"flows": f'{{"count":{machine.flow_log.count}}}'})
+            await self._look_at_jobs(machine)
         except ServiceError:
             # A standby knows nothing but its status.
             for name in [name for name in self._parts if name != "status"]:
                 self._put(name, {})
 
-    async def _look_at_jobs(self, service: Service) -> None:
+    async def _look_at_jobs(self, machine: Machine) -> None:
         before = self._parts.get("jobs", {})
         part: dict[str, str] = {}
         after: str | None = None
         while True:
-            page = service.jobs(JobQuery(after=after, limit=_PAGE))
+            page = jobs.listed(machine, after=after, limit=_PAGE)
             for job in page:
                 text, known = job.model_dump_json(), before.get(job.name)
                 part[job.name] = known if known == text else text
@@ -149,12 +168,12 @@ class Live:
         async def read_ports() -> None:
             service = self._service()
             try:
-                names = [one.name for one in service.switches() if one.state in ("ready", "writing", "refused")]
+                names = [one.name for one in switches.listed(service) if one.state in ("ready", "writing", "refused")]
             except ServiceError:
                 return
             readings = await asyncio.gather(*(_reading(service, name) for name in names))
             now = {one.switch: one for one in readings if one is not None and one.reachable}
-            self._take("ports", ((f"{use.switch}/{use.port}", use) for use in uses(before, now)))
+            self._take("ports", ((f"{use.switch}/{use.port}", use) for use in switches.uses(before, now)))
             before.clear()
             before.update(now)
 
@@ -180,15 +199,15 @@ class Follower:
             if changed or removed:
                 yield News(name, changed, removed)
 
-    async def change(self) -> None:
-        """Wait for the next change."""
-        await self._live.change()
+    def change(self) -> Coroutine[Any, Any, object]:
+        """Return what waits for the next change after this call."""
+        return self._live.change()
 
 
-async def _reading(service: Service, switch: str) -> SwitchQueues | None:
+async def _reading(service: ControllerService, switch: str) -> SwitchQueues | None:
     with suppress(ServiceError, TimeoutError):
         async with asyncio.timeout(READING_S):
-            return await service.queues(switch)
+            return await switches.queues(service, switch)
     return None
 
 
@@ -202,3 +221,69 @@ async def _again(look: Callable[[], Awaitable[None]], period_s: float) -> None:
             log.exception("the live state could not be read")
         took_s = time.process_time() - began_s
         await asyncio.sleep(min(max(period_s, took_s / SHARE), SELDOM * period_s))
+
+
+stream = router("live")
+
+
+@stream.get(
+    "/stream",
+    response_class=StreamingResponse,
+    responses={
+        200: {"description": "Server-sent events.", "content": {MEDIA_TYPE: {"schema": {"type": "string"}}}},
+        **errors(),
+    },
+)
+async def follow(request: Request, stopping: Stopping) -> StreamingResponse:
+    """Return what there is, and then what changes, as server-sent events, for ten minutes at most.
+
+    The event `hello` says which token asks (`token`, `role`). The others are named after a part of the state: `status`,
+    `policy`, `switches`, `links`, `ports` (what ports send), `jobs`, `events`, `flows` (how many were seen). Their data
+    is `{"changed": [...], "removed": [...]}`: resources that are new or have changed, and keys of those that are gone.
+    """
+    live: Live = request.app.state.live
+    if live.followers >= FOLLOWERS:
+        reason = f"{FOLLOWERS} clients follow already (come back later)"
+        raise RequestError(429, reason, headers={"Retry-After": str(RETRY_AFTER_S)})
+    principal: Principal | None = request.scope.get("principal")
+    return StreamingResponse(_told(live, stopping, principal), media_type=MEDIA_TYPE)
+
+
+async def _told(live: Live, stopping: asyncio.Event, principal: Principal | None) -> AsyncIterator[str]:
+    ends_at = time.monotonic() + LONGEST_S
+    who = {
+        "token": None if principal is None else principal.token,
+        "role": None if principal is None else principal.role,
+    }
+    yield f"event: hello\ndata: {json.dumps(who)}\n\n"
+    stopped = asyncio.ensure_future(stopping.wait())
+    try:
+        async with live.followed() as follower:
+            while not stopping.is_set() and (left_s := ends_at - time.monotonic()) > 0:
+                change = asyncio.ensure_future(follower.change())
+                try:
+                    said = False
+                    for news in follower.news():
+                        for event in _events(news):
+                            said = True
+                            yield event
+                    if not said:
+                        done, _ = await asyncio.wait(
+                            (change, stopped), timeout=min(SILENT_S, left_s), return_when=asyncio.FIRST_COMPLETED
+                        )
+                        if not done:
+                            yield ": nothing new\n\n"
+                finally:
+                    change.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await change
+    finally:
+        stopped.cancel()
+
+
+def _events(news: News) -> Iterator[str]:
+    removed = json.dumps(news.removed)
+    for at in range(0, len(news.changed) or 1, PIECE):
+        changed = ",".join(news.changed[at : at + PIECE])
+        yield f'event: {news.part}\ndata: {{"changed":[{changed}],"removed":{removed}}}\n\n'
+        removed = "[]"

@@ -1,0 +1,36 @@
+"""The table of metrics in docs/observability.md. `python -m docs.generate.metrics` writes it anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from docs.generate.measured import tables
+from docs.generate.text import code, table
+from echelon.service.told import METRICS
+
+PAGE = Path(__file__).parents[1] / "observability.md"
+HEAD = ("name", "kind", "labels", "meaning")
+
+
+def metrics() -> str:
+    """Return the table."""
+    rows = [
+        (
+            code(f"echelon_{metric.name}{'_total' * (metric.kind == 'counter')}"),
+            metric.kind,
+            ", ".join(map(code, metric.labels)),
+            metric.help[0].lower() + metric.help[1:] if metric.help[1].islower() else metric.help,
+        )
+        for metric in METRICS
+    ]
+    return table(HEAD, rows).rstrip("\n")
+
+
+def written(page: str) -> str:
+    """Return the page with this table in the place of that which it has."""
+    (old,) = (one for one in tables(page) if one.startswith("| name | kind |"))
+    return page.replace(old, metrics())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
