@@ -108,6 +108,20 @@ def test_a_limit_keeps_every_job_from_being_slower_than_under_fair_sharing(seed:
     assert all(best.slowdowns[name] <= fair[name] * (1 + limit) + 1e-9 for name in fair)
 
 
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 10**6))
+def test_what_is_predicted_is_what_the_installed_plan_does(seed: int) -> None:
+    """Connections keep their paths when a job has gone, and copies are told apart by their numbers."""
+    jobs, fabric = mix(seed, 4), pairs(4, spines=2)
+    policy = Echelon(Echelon.Parameters(draws=0))
+    policy.plan(jobs, fabric)
+    jobs = [jobs[0], *jobs[2:]]
+    plan = policy.best_plan(jobs, fabric)
+    (found,) = policy.choices.values()
+    assert found.choice is not None
+    assert found.choice.best.slowdowns == pytest.approx(by_hand(jobs, fabric, plan))
+
+
 def test_a_search_depends_on_nothing_else() -> None:
     jobs, fabric = mix(7, 3), pairs(3)
     again = Search(jobs, fabric, candidates(False), Doubt(), Candidate("k3"))
