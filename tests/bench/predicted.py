@@ -9,24 +9,31 @@ best predictions, and those of `fair`, `srpt` and `crux`. `--fluid`: all candida
 A line for each mix, and then: the error of predictions, for each job; how often no plan was better than the chosen one
 by more than 1 %, in the score that a search minimises, and by how much the best was better in all mixes. The error of
 `simulated` is that of the fluid engine in the phases of the run: what no search can know better.
+
+`python -m tests.bench.predicted FILE:DIRECTORY ...` compares what a service predicts of the jobs of a scenario file
+with the iterations that `echelon run FILE --on namespaces --out DIRECTORY --policy echelon` measured on real sockets,
+without the first third of them.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
+from pathlib import Path
 from statistics import fmean, quantiles
 
 from echelon.experiments.evaluation.measure import prepared
-from echelon.fluid.slowdown import slowdown
+from echelon.fluid.slowdown import WARM_UP, slowdown
 from echelon.policies.base import Group
 from echelon.policies.echelon.candidates import FAIR, Candidate
 from echelon.policies.echelon.policy import Echelon
 from echelon.policies.echelon.search import ITERATIONS, WORST, Choice, Prediction
 from echelon.scenarios.results import RunError
-from echelon.scenarios.scenario import Scenario
+from echelon.scenarios.scenario import Scenario, load_scenario
 from echelon.targets import DEFAULT_TARGET
 from echelon.virtual.fluid_run import run as run_fluid
 from echelon.virtual.run import run as run_packets
@@ -65,9 +72,7 @@ def measured(seed: int, candidates: Mapping[Group, Candidate], packets: bool) ->
         run = run_packets(mix.scenario, "echelon", make, _quiet, target=DEFAULT_TARGET, end_s=end_s)
     else:
         run = run_fluid(mix.scenario, "echelon", make, _quiet, end_s=end_s)
-    return {
-        job: slowdown(run.records[job], float(end_s), float(demand.alone_s)) for job, demand in mix.demands.items()
-    }
+    return {job: slowdown(run.records[job], float(end_s), float(demand.alone_s)) for job, demand in mix.demands.items()}
 
 
 def _quiet(_job: str, _iteration: int) -> None:
@@ -108,7 +113,7 @@ def hindsight(
         except RunError as error:
             print(f"seed {seed}: {[*candidates.values()]}: {error}", file=sys.stderr)
             continue
-        out.update({(group, candidate): slowdowns for group, candidate in candidates.items()})
+        out.update(dict.fromkeys(candidates.items(), slowdowns))
     return out
 
 
@@ -143,14 +148,15 @@ def rows(seed: int, packets: bool) -> Iterator[Row]:
     for phases, of in found.items():
         for group, choice in of.items():
             happened = all_happened[group, choice.best.candidate]
-            simulated = measured(seed, {group: choice.best.candidate}, packets=False) if packets else happened
+            everyone = measured(seed, {group: choice.best.candidate}, packets=False) if packets else happened
+            simulated = {job: everyone[job] for job in choice.best.slowdowns}
             scores = {one: score(of_one, group) for (its, one), of_one in all_happened.items() if its == group}
             yield Row(seed, phases, choice.best, happened, simulated, scores)
 
 
-def errors(predicted: Slowdowns, happened: Slowdowns, jobs: Iterable[str]) -> list[float]:
+def errors(predicted: Slowdowns, happened: Slowdowns) -> list[float]:
     """Return the part by which the prediction of each job is too high or too low."""
-    return [predicted[job] / happened[job] - 1 for job in jobs]
+    return [slowdown / happened[job] - 1 for job, slowdown in predicted.items()]
 
 
 def shown(parts: Sequence[float]) -> str:
@@ -161,9 +167,10 @@ def shown(parts: Sequence[float]) -> str:
 
 def report(of: Sequence[Row]) -> Iterator[str]:
     """Yield the figures over all mixes, for one knowledge of phases."""
-    pairs = [(row, row.chosen.slowdowns) for row in of]
-    yield f"  predicted is off by {shown([e for row, jobs in pairs for e in errors(jobs, row.happened, jobs)])}"
-    yield f"  simulated is off by {shown([e for row, jobs in pairs for e in errors(row.simulated, row.happened, jobs)])}"
+    predicted = [errors(row.chosen.slowdowns, row.happened) for row in of]
+    simulated = [errors(row.simulated, row.happened) for row in of]
+    yield f"  predicted is off by {shown([*chain(*predicted)])}"
+    yield f"  simulated is off by {shown([*chain(*simulated)])}"
     regrets = [row.over(row.best) for row in of]
     worse = [part for part in regrets if part > CLOSE]
     yield (
@@ -174,13 +181,30 @@ def report(of: Sequence[Row]) -> Iterator[str]:
         yield f"  to {rival.label}: {fmean(row.over(rival) for row in of if rival in row.scores):+.1%}"
 
 
+def on_sockets(file: Path, directory: Path) -> list[float]:
+    """Print the predicted and the measured slowdown of each job, and return the errors."""
+    choice = choices(load_scenario(file), "unknown")
+    jobs = json.loads((directory / "results.json").read_text())["results"]["echelon"]["jobs"]
+    out = []
+    for group in choice.values():
+        for job, predicted in sorted(group.best.slowdowns.items()):
+            times_s = jobs[job]["iteration_times_s"]
+            happened = fmean(times_s[round(WARM_UP * len(times_s)) :]) / jobs[job]["alone_iteration_s"]
+            out.append(predicted / happened - 1)
+            print(f"{file.stem}: {group.best.candidate.label}: {job} {predicted:.3f} {happened:.3f} {out[-1]:+.1%}")
+    return out
+
+
 def main() -> None:
+    if pairs := [word.split(":") for word in sys.argv[1:] if ":" in word]:
+        print(shown([part for file, directory in pairs for part in on_sockets(Path(file), Path(directory))]))
+        return
     mixes = next((int(word) for word in sys.argv[1:] if word.isdigit()), 20)
     found: list[Row] = []
     for seed in range(1, 2 * mixes, 2):
         for row in rows(seed, packets="--fluid" not in sys.argv):
             found.append(row)
-            off = fmean(errors(row.chosen.slowdowns, row.happened, row.chosen.slowdowns))
+            off = fmean(errors(row.chosen.slowdowns, row.happened))
             print(
                 f"seed {seed}, phases {row.phases}: {row.chosen.candidate.label}, off by {off:+.1%}, "
                 f"best {row.best.label}, regret {row.over(row.best):.1%}",
