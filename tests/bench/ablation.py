@@ -28,8 +28,7 @@ from echelon.plan import Plan
 from echelon.policies import make_policy
 from echelon.policies.base import Policy
 from echelon.policies.crux.routes import LeastCongested
-from echelon.policies.echelon import policy
-from echelon.policies.echelon.candidates import OTHERS, Candidate
+from echelon.policies.echelon.candidates import OTHERS, Candidate, candidates
 from echelon.policies.echelon.search import ITERATIONS
 from echelon.scenarios.scenario import Scenario, load_scenario
 from echelon.virtual.fluid_run import run
@@ -86,10 +85,9 @@ PARTS = {
 
 def measured(scenario: Scenario, part: Part) -> dict[str, float]:
     """Return the slowdown of each job, in a run as long as a search simulates."""
-    everything = policy.candidates
     alone = AloneRuns().update(scenario.jobs, scenario.fabric)
     end_s = ITERATIONS * max(Fraction(duration_s(record)) for record in alone.values())
-    with patch.object(policy, "candidates", lambda several_paths: part.candidates(everything(several_paths))):
+    with patch("echelon.policies.echelon.policy.candidates", lambda several: part.candidates(candidates(several))):
         records = run(scenario, "part", part.make, lambda _job, _iteration: None, end_s=end_s).records
     return {name: slowdown(record, float(end_s), float(duration_s(alone[name]))) for name, record in records.items()}
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
+from math import inf
 from random import Random
 from statistics import fmean
 
@@ -63,9 +64,9 @@ def mix(seed: int, count: int) -> list[Job]:
     return jobs
 
 
-def search(jobs: Sequence[Job], fabric: Fabric, **options: float) -> Search:
+def search(jobs: Sequence[Job], fabric: Fabric, limit: float = inf) -> Search:
     starts_s = {job.name: float(job.start_s) for job in jobs}
-    return Search(jobs, fabric, candidates(False), EXACT, Candidate("k3"), starts_s=starts_s, **options)
+    return Search(jobs, fabric, candidates(False), EXACT, Candidate("k3"), limit=limit, starts_s=starts_s)
 
 
 def by_hand(jobs: Sequence[Job], fabric: Fabric, plan: Plan) -> dict[str, float]:
