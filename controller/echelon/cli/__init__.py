@@ -42,7 +42,7 @@ class _Echelon(CommandGroup):
         super().__init__(**attributes)
         self.commands.update({name: door for name, door in doors().items() if name not in self.commands})
 
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **options: Any) -> Any:
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> Any:
         words = list(sys.argv[1:] if args is None else args)
         if words[:1] == ["help"]:
             words = [*words[1:], "--help"]

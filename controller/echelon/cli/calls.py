@@ -99,16 +99,16 @@ def on_service(command: Callable[Concatenate[Client, P], None], timeout_s: float
 def answers(command: Callable[Concatenate[Client, P], Answer]) -> Callable[..., None]:
     """Return a command with the options of `on_service` and --json, which prints the answer."""
 
-    @wraps(command)
     def run(client: Any, *args: Any, as_json: bool = False, **own: Any) -> None:
         answer, show = command(client, *args, **own)
         (tables.show_json if as_json else show)(answer)
 
+    made: Any = wraps(command)(run)
     signature = inspect.signature(command)
     last = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=tables.AsJson)
-    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])  # type: ignore[attr-defined]
-    run.__annotations__ = {**command.__annotations__, "as_json": tables.AsJson}
-    return on_service(run)
+    made.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])
+    made.__annotations__ = {**command.__annotations__, "as_json": tables.AsJson}
+    return on_service(made)
 
 
 @contextmanager

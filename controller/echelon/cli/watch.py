@@ -27,20 +27,17 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 5.0
 _BESIDE_RUN_S = 0.5
-_WIDE = 110
-"""Number of columns from which there is room for more of them."""
-_TABLE_LINES = 4
-"""Lines of a table besides its rows: a blank line, two of heading, one that says what is left out."""
+_WIDE = 110  # columns, from which there is room for more of them
+_TABLE_LINES = 4  # besides rows: a blank line, two of heading, one that says what is left out
 _LEAST_ROWS = 3
 _PROBLEMS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The service's last answers."""
+    """The service's last answers, at a time in seconds since the epoch, and why there is nothing newer."""
 
     at: float
-    """The time of the answers, in seconds since the epoch."""
     status: StatusResource | None = None
     """The status; None: the service has not answered yet."""
     switches: Sequence[SwitchResource] = ()
@@ -48,9 +45,9 @@ class View:
     counters: Mapping[str, SwitchQueues] | None = None
     """The counters of each switch; None: ports are not asked for."""
     ports: Sequence[PortUse] = ()
-    """What ports sent between the last two looks, the busiest first."""
+    unread: Sequence[str] = ()
+    """The reasons why switches could not be read."""
     problem: str | None = None
-    """The reason why there is nothing newer."""
 
 
 @partial(calls.on_service, timeout_s=_TIMEOUT_S)
@@ -86,7 +83,7 @@ def watch(
         time.sleep(interval)
         view = look(client, view)
     if as_json:
-        counted = {"ports": view.ports, "problems": unread(view)} if ports else {}
+        counted = {"ports": view.ports, "problems": view.unread} if ports else {}
         tables.show_json({"status": view.status, "switches": view.switches, "jobs": view.jobs, **counted})
     else:
         console.print(frame(view, console.width, 10**6))
@@ -100,19 +97,17 @@ def shown_below(progress: ShownProgress, url: str) -> Iterator[None]:
     def show() -> None:
         view = View(time.time())
         with Client(url, timeout_s=_TIMEOUT_S) as client, suppress(ClientError):  # the run says what is wrong
-            while not over.wait(_BESIDE_RUN_S):
+            while progress.on_terminal and not over.wait(_BESIDE_RUN_S):
                 view = next_view(client, view)
                 progress.below = frame(view, *progress.room)
 
     over, thread = threading.Event(), threading.Thread(target=show, name="live view", daemon=True)
-    if progress.on_terminal:
-        thread.start()
+    thread.start()
     try:
         yield
     finally:
         over.set()
-        if thread.is_alive():
-            thread.join()
+        thread.join()
         progress.below = None
 
 
@@ -135,7 +130,8 @@ def look(client: Client, last: View) -> View:
     switches = client.switches()
     counters = None if last.counters is None else {switch.name: client.queues(switch.name) for switch in switches}
     ports = sorted(uses(last.counters or {}, counters or {}), key=lambda of: (-of.use, of.switch, of.port))
-    return View(time.time(), client.status(), switches, client.jobs(), counters, ports)
+    unread = [of.problem for of in (counters or {}).values() if of.problem is not None]
+    return View(time.time(), client.status(), switches, client.jobs(), counters, ports, unread)
 
 
 def slowdown(job: JobSummary) -> float | None:
@@ -143,13 +139,12 @@ def slowdown(job: JobSummary) -> float | None:
     return job.last_iteration_s / job.alone_iteration_s if job.last_iteration_s and job.alone_iteration_s else None
 
 
+def _share(queue: int, of: PortUse) -> str:
+    return figures.percent(of.queues_bps[queue] / of.rate_bps)
+
+
 def first_jobs(jobs: Sequence[JobSummary]) -> Sequence[JobSummary]:
     return sorted(jobs, key=lambda of: (of.state == "installed", -(slowdown(of) or 0.0), of.name))
-
-
-def unread(view: View) -> list[str]:
-    """Return why switches could not be read."""
-    return [of.problem for of in (view.counters or {}).values() if of.problem is not None]
 
 
 _PORTS = (
@@ -158,7 +153,7 @@ _PORTS = (
     Column("to"),
     Column("rate", lambda of: figures.rate(of.rate_bps), right=True),
     Column("use", lambda of: figures.percent(of.use), right=True),
-    *(Column(f"q{n}", lambda of, n=n: figures.percent(of.queues_bps[n] / of.rate_bps), right=True) for n in range(8)),
+    *(Column(f"q{queue}", partial(_share, queue), right=True) for queue in range(8)),
     Column("drops/s", lambda of: f"{of.drops_per_s:.3g}" if of.drops_per_s else None, right=True),
 )
 _JOBS = (
@@ -171,10 +166,7 @@ _JOBS = (
 
 
 def frame(view: View, width: int, height: int) -> Group:
-    """Return a picture of `width` columns and at most `height` lines, or as many as the minimum needs.
-
-    What is not ready comes first, so that no number of others hides it, and the slowest jobs before the others.
-    """
+    """Return a picture of at most `height` lines, or as many as the minimum needs; what is not ready comes first."""
     from rich.console import Group
 
     most = 32 if width >= _WIDE else 16
@@ -198,7 +190,7 @@ def frame(view: View, width: int, height: int) -> Group:
 
 def _head(view: View) -> Iterator[Text]:
     """Yield the lines above the tables: facts and problems."""
-    problems = unread(view)
+    problems = list(view.unread)
     if view.status is not None:
         yield from (tables.line(f"{name:8}  {text}") for name, text in facts(view.status))
         jobs = [f"job {of.name}: {of.problem}" for of in view.jobs if of.problem]
