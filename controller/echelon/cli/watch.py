@@ -14,7 +14,6 @@ import typer
 
 from echelon.cli import calls, figures, tables
 from echelon.cli.service import SWITCHES, facts
-from echelon.cli.tables import Column
 from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
@@ -25,12 +24,10 @@ if TYPE_CHECKING:
     from echelon.client import Client
     from echelon.service.resources import JobSummary, PortUse, StatusResource, SwitchQueues, SwitchResource
 
-_TIMEOUT_S = 5.0
-_BESIDE_RUN_S = 0.5
+_TIMEOUT_S, _BESIDE_RUN_S = 5.0, 0.5
 _WIDE = 110  # columns, from which there is room for more of them
 _TABLE_LINES = 4  # besides rows: a blank line, two of heading, one that says what is left out
-_LEAST_ROWS = 3
-_PROBLEMS = 3
+_LEAST_ROWS, _PROBLEMS = 3, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,20 +145,20 @@ def first_jobs(jobs: Sequence[JobSummary]) -> Sequence[JobSummary]:
 
 
 _PORTS = (
-    Column("switch"),
-    Column("port", right=True),
-    Column("to"),
-    Column("rate", lambda of: figures.rate(of.rate_bps), right=True),
-    Column("use", lambda of: figures.percent(of.use), right=True),
-    *(Column(f"q{queue}", partial(_share, queue), right=True) for queue in range(8)),
-    Column("drops/s", lambda of: f"{of.drops_per_s:.3g}" if of.drops_per_s else None, right=True),
+    tables.Column("switch"),
+    tables.Column("port", right=True),
+    tables.Column("to"),
+    tables.Column("rate", lambda of: figures.rate(of.rate_bps), right=True),
+    tables.Column("use", lambda of: figures.percent(of.use), right=True),
+    *(tables.Column(f"q{queue}", partial(_share, queue), right=True) for queue in range(8)),
+    tables.Column("drops/s", lambda of: f"{of.drops_per_s:.3g}" if of.drops_per_s else None, right=True),
 )
 _JOBS = (
-    Column("state"),
-    Column("iteration", lambda of: figures.measured(of.last_iteration_s), right=True),
-    Column("alone", lambda of: figures.measured(of.alone_iteration_s), right=True),
-    Column("slowdown", lambda of: figures.ratio(slowdown(of)), right=True),
-    Column("tardiness", lambda of: figures.measured(of.last_tardiness_s), right=True),
+    tables.Column("state"),
+    tables.Column("iteration", lambda of: figures.measured(of.last_iteration_s), right=True),
+    tables.Column("alone", lambda of: figures.measured(of.alone_iteration_s), right=True),
+    tables.Column("slowdown", lambda of: figures.ratio(slowdown(of)), right=True),
+    tables.Column("tardiness", lambda of: figures.measured(of.last_tardiness_s), right=True),
 )
 
 
@@ -171,8 +168,8 @@ def frame(view: View, width: int, height: int) -> Group:
 
     most = 32 if width >= _WIDE else 16
     switches = [column for column in SWITCHES[1:] if width >= _WIDE or column.title not in ("target", "address")]
-    name = Column("switch", lambda of: figures.clipped(of.name, most))
-    parts: list[tuple[str, Sequence[Column], Sequence[Any]]] = [
+    name = tables.Column("switch", lambda of: figures.clipped(of.name, most))
+    parts: list[tuple[str, Sequence[tables.Column], Sequence[Any]]] = [
         ("switches", [name, *switches], sorted(view.switches, key=lambda of: of.state == "ready")),
         *([] if view.counters is None else [("ports", _PORTS, view.ports)]),
         ("jobs", [replace(name, title="job"), *_JOBS], first_jobs(view.jobs)),
