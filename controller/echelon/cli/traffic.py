@@ -58,175 +58,6 @@ def _option(name: str, parse: Callable[[Any], T], text: object) -> T:
         fail(f"{name}: {error}", BAD_INPUT)
 
 
-# --- generate ------------------------------------------------------------------------------------------------------
-
-_OF_SIZES = ("sizes", "size_scale", "reading", "gaps", "draw", "seed")
-MODELS = {"consistent": _OF_SIZES, "burst": (*_OF_SIZES, "burst"), "long": ("parallel", "piece")}
-"""The options of each model, besides those that all have."""
-
-
-@app.command()
-def generate(
-    context: typer.Context,
-    model: Annotated[str, typer.Argument(help=f"The model: {', '.join(MODELS)}.", metavar="MODEL")],
-    load: Annotated[str, typer.Option(help="Payload of all flows together, e.g. 20Mbit/s.", metavar="RATE")],
-    duration: Annotated[str, typer.Option(help="Length of the schedule, e.g. 10s.", metavar="TIME")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.", metavar="FILE.csv")],
-    src: Annotated[
-        list[str],
-        typer.Option("--src", help="A host that sends; repeatable. Every source sends to every destination."),
-    ],
-    dst: Annotated[list[str], typer.Option("--dst", help="A host that receives; repeatable.")],
-    sizes: Annotated[
-        str | None,
-        typer.Option(
-            help="Distribution of sizes: a name (see echelon traffic sizes) or a file. Default: web_search.",
-            metavar="NAME",
-        ),
-    ] = None,
-    size_scale: Annotated[
-        str | None, typer.Option(help="Factor of all sizes, e.g. 0.01 or 1/100. Default: 1.", metavar="FACTOR")
-    ] = None,
-    reading: Annotated[
-        str | None,
-        typer.Option(
-            help="How to read the distribution: points (only sizes in its table; the default) or linear (also sizes "
-            "between them)."
-        ),
-    ] = None,
-    gaps: Annotated[
-        str | None,
-        typer.Option(
-            help="Distribution of the gaps between starts: exponential (the default), or poisson as printed in the "
-            "thesis."
-        ),
-    ] = None,
-    draw: Annotated[
-        str | None,
-        typer.Option(
-            "--draw",
-            help="matched (the default): the schedule has the requested load; printed: as in the thesis, where the "
-            "load is random.",
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Seed for all random choices. The same seed gives the same schedule. Default: 0.", min=0),
-    ] = None,
-    burst: Annotated[
-        str | None,
-        typer.Option(help="Length of a burst; the period is ten times as long. Default: 1ms.", metavar="TIME"),
-    ] = None,
-    parallel: Annotated[
-        int | None, typer.Option(help="Total number of long flows; they share the load. Default: 4.", min=1)
-    ] = None,
-    piece: Annotated[
-        str | None,
-        typer.Option(
-            help="Length of the pieces into which a long flow's load is divided. Default: 1s.", metavar="TIME"
-        ),
-    ] = None,
-    as_json: tables.AsJson = False,
-) -> None:
-    """Draw a schedule of flows and write it to a file.
-
-    consistent: flows of random sizes at random times (Algorithm 1 of the thesis). burst: 30 % of the bytes in a tenth
-    of the time (Algorithm 2). long: flows like iperf's, from the beginning to the end, each at a fixed rate.
-
-    Example: echelon traffic generate consistent --load 20Mbit/s --duration 10s --src h1 --dst h2 -o flows.csv
-    """
-    from echelon.documents import suggestion
-    from echelon.traffic import models
-
-    if model not in MODELS:
-        fail(f"echelon traffic generate: unknown model '{model}' ({suggestion(model, MODELS)})")
-    for name in {name for names in MODELS.values() for name in names} - set(MODELS[model]):
-        if context.params[name] is not None:
-            known = ", ".join(f"--{option.replace('_', '-')}" for option in MODELS[model])
-            fail(f"--{name.replace('_', '-')}: does not go with model '{model}' (it has {known})")
-    kind: Any = {of.name: of for of in (models.Consistent, models.Burst, models.Long)}[model]
-    with _one_line_errors():
-        arguments: dict[str, Any] = {}
-        if "sizes" in MODELS[model]:
-            distribution = _sizes(sizes or "web_search", size_scale or "1", reading or "points")
-            arguments = {"sizes": distribution, "gaps": gaps or "exponential", "draw": draw or "matched"}
-        if burst is not None:
-            arguments["burst_us"] = _microseconds("--burst", burst)
-        if parallel is not None:
-            arguments["parallel"] = parallel
-        if piece is not None:
-            arguments["window_us"] = _microseconds("--piece", piece)
-        load_bps = _load(load)
-        made = _model(model, lambda: kind(models.pairs_of(src, dst), load_bps, **arguments))
-        _generate(made, duration, seed or 0, out, as_json)
-
-
-def _load(text: str) -> int:
-    from echelon.quantities import rate_bps
-
-    return _option("--load", rate_bps, text)
-
-
-def _microseconds(name: str, text: str) -> int:
-    from echelon.quantities import duration_s
-
-    return round(_option(name, duration_s, text) * 10**6)
-
-
-def _sizes(name: str, scale: str, reading: str) -> SizeDistribution:
-    from echelon.documents import suggestion
-    from echelon.quantities import number, shown
-    from echelon.traffic.sizes import READINGS, load_sizes
-
-    if reading not in READINGS:
-        fail(f"--reading: {shown(reading)} is not known ({suggestion(reading, READINGS)})")
-    return _option("--size-scale", load_sizes(name, reading).scaled, _option("--size-scale", number, scale))
-
-
-def _model(name: str, make: Callable[[], T]) -> T:
-    """Return what `make` makes of the options of a model; report its errors with the model's name."""
-    try:
-        return make()
-    except ValueError as error:
-        fail(f"echelon traffic generate {name}: {error}")
-
-
-def _generate(model: TrafficModel, duration: str, seed: int, out: Path, as_json: bool) -> None:
-    from random import Random
-
-    from echelon.traffic.schedule import Schedule, write_schedule
-
-    duration_us = _microseconds("--duration", duration)
-    if not duration_us:
-        fail(f"--duration: '{duration}' is too short (give a microsecond or more)")
-    with ShownProgress() as progress:
-        progress.stage("drawing flows")
-        drawn = _model(model.name, lambda: model.schedule(duration_us, Random(seed)))
-        schedule = Schedule(drawn.flows, drawn.duration_us, {**drawn.about, "seed": str(seed)})
-        progress.stage(f"writing {len(schedule.flows)} flows")
-        write_schedule(schedule, out)
-    if as_json:
-        tables.show_json(
-            {
-                "file": out,
-                "flows": len(schedule.flows),
-                "duration_s": schedule.duration_us / 1e6,
-                "offered_bps": schedule.offered_bps,
-                "asked_bps": model.load_bps,
-            }
-        )
-        return
-    typer.echo(
-        f"{out}: {len(schedule.flows)} flows in {figures.duration(schedule.duration_us / 1e6)}, offered load"
-        f" {_rate(schedule.offered_bps)}, {schedule.offered_bps / model.load_bps:.2%} of {_rate(model.load_bps)}"
-    )
-
-
-def _rate(bits_per_second: float) -> str:
-    """Return a rate to four significant digits."""
-    return figures.rate(int(float(f"{bits_per_second:.4g}")))
-
-
 # --- show, sizes ---------------------------------------------------------------------------------------------------
 
 _PAIRS_SHOWN = 20
@@ -643,3 +474,172 @@ def _report_json(replay: Replay, length_s: float, capacity_bps: int | None, ecn:
         "intervals": [{"from_s": from_s, **asdict(part)} for from_s, part in replay.intervals(length_s)],
     }
     tables.show_json(document)
+
+
+# --- generate ------------------------------------------------------------------------------------------------------
+
+_OF_SIZES = ("sizes", "size_scale", "reading", "gaps", "draw", "seed")
+MODELS = {"consistent": _OF_SIZES, "burst": (*_OF_SIZES, "burst"), "long": ("parallel", "piece")}
+"""The options of each model, besides those that all have."""
+
+
+@app.command()
+def generate(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(help=f"The model: {', '.join(MODELS)}.", metavar="MODEL")],
+    load: Annotated[str, typer.Option(help="Payload of all flows together, e.g. 20Mbit/s.", metavar="RATE")],
+    duration: Annotated[str, typer.Option(help="Length of the schedule, e.g. 10s.", metavar="TIME")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.", metavar="FILE.csv")],
+    src: Annotated[
+        list[str],
+        typer.Option("--src", help="A host that sends; repeatable. Every source sends to every destination."),
+    ],
+    dst: Annotated[list[str], typer.Option("--dst", help="A host that receives; repeatable.")],
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            help="Distribution of sizes: a name (see echelon traffic sizes) or a file. Default: web_search.",
+            metavar="NAME",
+        ),
+    ] = None,
+    size_scale: Annotated[
+        str | None, typer.Option(help="Factor of all sizes, e.g. 0.01 or 1/100. Default: 1.", metavar="FACTOR")
+    ] = None,
+    reading: Annotated[
+        str | None,
+        typer.Option(
+            help="How to read the distribution: points (only sizes in its table; the default) or linear (also sizes "
+            "between them)."
+        ),
+    ] = None,
+    gaps: Annotated[
+        str | None,
+        typer.Option(
+            help="Distribution of the gaps between starts: exponential (the default), or poisson as printed in the "
+            "thesis."
+        ),
+    ] = None,
+    draw: Annotated[
+        str | None,
+        typer.Option(
+            "--draw",
+            help="matched (the default): the schedule has the requested load; printed: as in the thesis, where the "
+            "load is random.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Seed for all random choices. The same seed gives the same schedule. Default: 0.", min=0),
+    ] = None,
+    burst: Annotated[
+        str | None,
+        typer.Option(help="Length of a burst; the period is ten times as long. Default: 1ms.", metavar="TIME"),
+    ] = None,
+    parallel: Annotated[
+        int | None, typer.Option(help="Total number of long flows; they share the load. Default: 4.", min=1)
+    ] = None,
+    piece: Annotated[
+        str | None,
+        typer.Option(
+            help="Length of the pieces into which a long flow's load is divided. Default: 1s.", metavar="TIME"
+        ),
+    ] = None,
+    as_json: tables.AsJson = False,
+) -> None:
+    """Draw a schedule of flows and write it to a file.
+
+    consistent: flows of random sizes at random times (Algorithm 1 of the thesis). burst: 30 % of the bytes in a tenth
+    of the time (Algorithm 2). long: flows like iperf's, from the beginning to the end, each at a fixed rate.
+
+    Example: echelon traffic generate consistent --load 20Mbit/s --duration 10s --src h1 --dst h2 -o flows.csv
+    """
+    from echelon.documents import suggestion
+    from echelon.traffic import models
+
+    if model not in MODELS:
+        fail(f"echelon traffic generate: unknown model '{model}' ({suggestion(model, MODELS)})")
+    for name in {name for names in MODELS.values() for name in names} - set(MODELS[model]):
+        if context.params[name] is not None:
+            known = ", ".join(f"--{option.replace('_', '-')}" for option in MODELS[model])
+            fail(f"--{name.replace('_', '-')}: does not go with model '{model}' (it has {known})")
+    kind: Any = {of.name: of for of in (models.Consistent, models.Burst, models.Long)}[model]
+    with _one_line_errors():
+        arguments: dict[str, Any] = {}
+        if "sizes" in MODELS[model]:
+            distribution = _sizes(sizes or "web_search", size_scale or "1", reading or "points")
+            arguments = {"sizes": distribution, "gaps": gaps or "exponential", "draw": draw or "matched"}
+        if burst is not None:
+            arguments["burst_us"] = _microseconds("--burst", burst)
+        if parallel is not None:
+            arguments["parallel"] = parallel
+        if piece is not None:
+            arguments["window_us"] = _microseconds("--piece", piece)
+        load_bps = _load(load)
+        made = _model(model, lambda: kind(models.pairs_of(src, dst), load_bps, **arguments))
+        _generate(made, duration, seed or 0, out, as_json)
+
+
+def _load(text: str) -> int:
+    from echelon.quantities import rate_bps
+
+    return _option("--load", rate_bps, text)
+
+
+def _microseconds(name: str, text: str) -> int:
+    from echelon.quantities import duration_s
+
+    return round(_option(name, duration_s, text) * 10**6)
+
+
+def _sizes(name: str, scale: str, reading: str) -> SizeDistribution:
+    from echelon.documents import suggestion
+    from echelon.quantities import number, shown
+    from echelon.traffic.sizes import READINGS, load_sizes
+
+    if reading not in READINGS:
+        fail(f"--reading: {shown(reading)} is not known ({suggestion(reading, READINGS)})")
+    return _option("--size-scale", load_sizes(name, reading).scaled, _option("--size-scale", number, scale))
+
+
+def _model(name: str, make: Callable[[], T]) -> T:
+    """Return what `make` makes of the options of a model; report its errors with the model's name."""
+    try:
+        return make()
+    except ValueError as error:
+        fail(f"echelon traffic generate {name}: {error}")
+
+
+def _generate(model: TrafficModel, duration: str, seed: int, out: Path, as_json: bool) -> None:
+    from random import Random
+
+    from echelon.traffic.schedule import Schedule, write_schedule
+
+    duration_us = _microseconds("--duration", duration)
+    if not duration_us:
+        fail(f"--duration: '{duration}' is too short (give a microsecond or more)")
+    with ShownProgress() as progress:
+        progress.stage("drawing flows")
+        drawn = _model(model.name, lambda: model.schedule(duration_us, Random(seed)))
+        schedule = Schedule(drawn.flows, drawn.duration_us, {**drawn.about, "seed": str(seed)})
+        progress.stage(f"writing {len(schedule.flows)} flows")
+        write_schedule(schedule, out)
+    if as_json:
+        tables.show_json(
+            {
+                "file": out,
+                "flows": len(schedule.flows),
+                "duration_s": schedule.duration_us / 1e6,
+                "offered_bps": schedule.offered_bps,
+                "asked_bps": model.load_bps,
+            }
+        )
+        return
+    typer.echo(
+        f"{out}: {len(schedule.flows)} flows in {figures.duration(schedule.duration_us / 1e6)}, offered load"
+        f" {_rate(schedule.offered_bps)}, {schedule.offered_bps / model.load_bps:.2%} of {_rate(model.load_bps)}"
+    )
+
+
+def _rate(bits_per_second: float) -> str:
+    """Return a rate to four significant digits."""
+    return figures.rate(int(float(f"{bits_per_second:.4g}")))
