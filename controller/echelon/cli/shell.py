@@ -27,8 +27,7 @@ _MAKE = """trap 'rm -rf "$1"' EXIT; "$0" -E -m venv "$1"; "$1/bin/python" -E -m 
 _CANNOT = (
     "cannot make p4runtime-shell's environment (it needs python3-venv, a package index, a writable XDG_CACHE_HOME)"
 )
-_BANNER = """{of.name} at {of.address}, device id {of.device_id}, election id {id}: below the controller's, so you are \
-a backup.
+_BANNER = """{of.name} at {of.address}, device id {of.device_id}, election id {id}: that of a backup.
 You can read: table_entry["..."].read(lambda entry: print(entry)), tables, table_entry, counter_entry...
 Writes are refused while the controller is connected; it reverts your other changes. Leave with Ctrl-D.
 """
