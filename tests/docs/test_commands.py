@@ -49,7 +49,7 @@ ELSEWHERE = {
     r" \[--": "a synopsis",
     r"^make ": "an environment of its own; .ci/run and `make lint test` run these",
     r"^echelon view": "a browser; tests/echelon/web runs it",
-    r"^echelon (serve|agent|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry|top)": (
+    r"^echelon (serve|agent|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry)": (
         "a running service, as the tests in tests/echelon/cli and tests/echelon/service have"
     ),
     r"\$SDE|ECHELON_BFRT_CLIENT": "a checkout of the open SDE",

@@ -129,8 +129,7 @@ def _every_s() -> float:
 def one_line_errors(out: Path) -> Iterator[None]:
     """Turn errors that are not faults of the program into one line on standard error and an exit status."""
     from echelon.documents import DocumentError
-    from echelon.points.tasks import SweepError
-    from echelon.scenarios.results import RunError
+    from echelon.errors import CodedError
 
     try:
         yield
@@ -138,7 +137,7 @@ def one_line_errors(out: Path) -> Iterator[None]:
         fail(str(error), BAD_INPUT)
     except OSError as error:
         fail(f"--out: {error.filename or out}: {error.strerror or error} (name a directory to write to)", BAD_INPUT)
-    except (RunError, SweepError) as error:
+    except CodedError as error:
         fail(str(error), FAILED)
     except KeyboardInterrupt:
         fail("interrupted; measured points are kept, run the same command again to continue", INTERRUPTED)

@@ -131,7 +131,7 @@ def _run(
 ) -> None:
     from rich.console import Console
 
-    from echelon.cli.live import shown_below
+    from echelon.cli.watch import shown_below
     from echelon.scenarios.results import summary
     from echelon.scenarios.scenario import load_scenario
     from echelon.simulation.run import compare

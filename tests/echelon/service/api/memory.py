@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import yaml
 
 from echelon.control.effects import Answer
-from echelon.control.events import Acknowledged, Request
+from echelon.control.events import Request
 from echelon.control.records import Changes, Snapshot
 from echelon.service.config import ServiceConfig, load_service_config
 from echelon.service.controller import ControllerService
@@ -22,6 +22,7 @@ from echelon.service.leader import Leader
 from echelon.service.store import Candidate, Leadership
 from echelon.service.told import Metrics
 from echelon.service.trail import Record
+from echelon.southbound.events import Acknowledged
 from echelon.virtual.controller import MemoryStore
 
 T = TypeVar("T")
