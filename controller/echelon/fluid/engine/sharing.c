@@ -1,6 +1,6 @@
 /* The division of links between the flows of a neighbourhood by the queues of their ports, at one moment.
  *
- * echelon/fluid/sharing.py says what is computed; echelon/fluid/filling.py is the same in Python.
+ * echelon/fluid/sharing.py says what is computed, and is the same in Python.
  */
 
 enum { NOBODY, WINDOWS, CONSTANTS }; /* to whom a queue makes an offer */
