@@ -67,7 +67,11 @@ class _Filled:
 
 
 def _one_pass(senders: Sequence[_Sender], of: _Filled) -> bool:
-    """Raise rates, the least offer first. Return whether one of them has grown."""
+    """Raise rates, the least offer first. Return whether another pass may raise them further.
+
+    The model takes it that none does where all began with nothing and no queue kept anything for a flow that waits for
+    a higher level elsewhere.
+    """
     has: dict[tuple[Link, int], Fraction] = {}
     used = {link: of.taken.get(link, Fraction(0)) for link in of.capacity}
 
@@ -84,7 +88,8 @@ def _one_pass(senders: Sequence[_Sender], of: _Filled) -> bool:
         if sender.rate < sender.fastest
         and all(used[q[0]] < of.capacity[q[0]] and has[q] < of.plans(q)[2] for q in of.queues(sender))
     ]
-    gained = False
+    gained, once = False, not any(sender.rate for sender in waiting)
+    undivided = len(waiting)
     while waiting:
         members: dict[tuple[Link, int], list[_Sender]] = {}
         for sender in waiting:
@@ -107,18 +112,27 @@ def _one_pass(senders: Sequence[_Sender], of: _Filled) -> bool:
             if all(q in serving and (q in constant) == (sender.sent_Bps is not None) for q in of.queues(sender))
             and (own := [offers[queue] for queue in of.queues(sender)] * 2)
         ]
+        once = once and (len(waiting) < undivided or len(able) == undivided)
         if able:
+            # Of equal offers, the one of the oldest flow goes first, and of its queues the first on its path.
             _, size, number = min(able)
+            sender = waiting[number]
+            takers = [sender]
+            if size < (sender.fastest - sender.rate) / sender.units:
+                tightest = next(queue for queue in of.queues(sender) if offers[queue] == size)
+                takers = [waiting[at] for _, _, at in able if waiting[at] in members[tightest]]
         else:  # the levels of links contradict each other: the oldest goes first
-            number, sender = 0, waiting[0]
+            sender = waiting[0]
+            takers = [sender]
             room = min(min(of.capacity[q[0]] - used[q[0]], of.plans(q)[2] - has[q]) for q in of.queues(sender))
             size = max(Fraction(0), room) / sender.units
-        sender = waiting.pop(number)
-        more = min(size * sender.units, sender.fastest - sender.rate)
-        gained = gained or more > 0
-        sender.rate += more
-        grow(sender, more)
-    return gained
+        for sender in takers:
+            waiting.remove(sender)
+            more = min(size * sender.units, sender.fastest - sender.rate)
+            gained = gained or more > 0
+            sender.rate += more
+            grow(sender, more)
+    return gained and not once
 
 
 def _rooms(
@@ -228,6 +242,8 @@ class _Executed:
         self._plan, self._fabric, self._windows = plan, fabric, windows
         self._executions: dict[type[Ranking], Execution[Any]] = {}
         self._known: dict[tuple[ActiveFlow, ...], tuple[list[Fraction], list[Fraction]]] = {}
+        self._ranked: set[Link] = set()
+        """The links at which flows may hold each other up."""
         self._queues = {
             link: plan.schedules.get(link, plan.default_schedule)
             for link in fabric.capacity_Bps
@@ -271,6 +287,7 @@ class _Executed:
             together = set().union(*(of[flow] for flow in members))
             of.update(dict.fromkeys(together, together))
 
+        self._ranked = set()
         capacity = self._fabric.capacity_Bps
         at: dict[Link, list[ActiveFlow]] = {}
         coupled: dict[Any, list[ActiveFlow]] = {}
@@ -289,6 +306,7 @@ class _Executed:
             limited = any(plan.max_share is not None for plan in self._queues.get(link, ()))
             if back or limited or wanted > capacity[link]:
                 join([*present, *back])
+                self._ranked.add(link)
         for present in coupled.values():
             join(present)
         return dict.fromkeys(tuple(flow for flow in flows if flow in of[first]) for first in flows)
@@ -297,7 +315,7 @@ class _Executed:
         queue: dict[tuple[ActiveFlow, Link], int] = {}
         ends_s: list[Any] = []
         counting, rated = [], []
-        for link in {link for flow in flows for link in flow.links} & self._queues.keys():
+        for link in {link for flow in flows for link in flow.links} & self._queues.keys() & self._ranked:
             at: dict[Execution[Any], list[tuple[ActiveFlow, Ranking]]] = {}
             for flow in flows:
                 if link in flow.links:
