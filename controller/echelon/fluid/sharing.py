@@ -161,9 +161,10 @@ class _Queue:
 class _Filler:
     """A flow that fills links: the narrow queues on its path, where other flows may delay it."""
 
-    __slots__ = ("constant", "fastest", "queues", "rate", "refused", "sharer", "waiting")
+    __slots__ = ("constant", "fastest", "number", "queues", "rate", "refused", "sharer", "waiting")
 
-    def __init__(self, sharer: Sharer, fastest: float) -> None:
+    def __init__(self, number: int, sharer: Sharer, fastest: float) -> None:
+        self.number = number
         self.sharer = sharer
         self.fastest = fastest
         """Its rate if it were alone."""
@@ -189,10 +190,10 @@ def _share(sharers: Sequence[Sharer], taken: dict[SharedPort, float]) -> tuple[l
     """
     demand: dict[SharedPort, float] = {}
     fillers = []
-    for sharer in sharers:
+    for number, sharer in enumerate(sharers):
         rooms = [queue.port.capacity_Bps - taken.get(queue.port, 0) for queue in sharer.queues]
         fastest = min(rooms) if sharer.sent_Bps is None else min(sharer.sent_Bps, *rooms)
-        fillers.append(_Filler(sharer, fastest))
+        fillers.append(_Filler(number, sharer, fastest))
         for queue in sharer.queues:
             demand[queue.port] = demand.get(queue.port, 0) + fastest
     narrow = {
@@ -266,32 +267,34 @@ def _pass(fillers: Sequence[_Filler], queues: Iterable[_Queue]) -> bool:
             else:
                 queue.windows += filler.sharer.window
             changed[queue.link] = None
-    # Offers by urgency: those of links, and the rates of which flows can make use.
-    due: list[tuple[int, float, int, _Link | _Filler, int]] = []
-    announced = oldest = 0
+    # Offers by urgency: those of queues, and the rates of which flows can make use. Of equal offers, the one of the
+    # oldest flow goes first, and of its queues the first on its path.
+    due: list[tuple[int, float, int, int, float, _Queue | _Filler, int]] = []
+    oldest = 0
     left = len(waiting)
     gained = False
     while left:
         for filler in _serve(changed):
             kind = _CONSTANTS if filler.constant else _WINDOWS
             if filler.constant or filler.fastest < min([queue.link.capacity for queue in filler.queues]):
-                announced += 1
-                heappush(due, (-kind, (filler.fastest - filler.rate) / filler.units, announced, filler, 0))
+                size = (filler.fastest - filler.rate) / filler.units
+                heappush(due, (-kind, _rounded(size), filler.number, -1, size, filler, 0))
         if left == len(waiting):
             once = once and not any(filler.refused for filler in waiting)
         for link in changed:
             link.version += 1
-            for kind, offer in _offers(link):
-                announced += 1
-                heappush(due, (-kind, offer, announced, link, link.version))
+            for queue in _offer(link):
+                first = next(f for f in queue.members if f.waiting and not f.refused)
+                entry = -queue.serves, _rounded(queue.offer), first.number, first.queues.index(queue)
+                heappush(due, (*entry, queue.offer, queue, link.version))
         changed = {}
         chosen: Iterable[_Filler] = ()
         if due:
-            urgency, size, _, what, version = heappop(due)
+            *_, size, what, version = heappop(due)
             if isinstance(what, _Filler):
                 chosen = [what] if what.waiting else ()
-            elif version == what.version:
-                chosen = _takers(what, -urgency, size)
+            elif version == what.link.version:
+                chosen = [filler for filler in what.members if filler.waiting and not filler.refused]
         else:
             # The levels of the ports contradict each other. The oldest flow goes first.
             while not waiting[oldest].waiting:
@@ -353,8 +356,14 @@ def _serve(changed: dict[_Link, None]) -> list[_Filler]:
     return out
 
 
-def _offers(link: _Link) -> list[tuple[int, float]]:
-    """Renew the offers of a link, and return the least for senders of each kind that can take one."""
+def _rounded(offer: float) -> float:
+    """Return the first 36 bits of an offer: offers that differ by the rounding of floats only are equal."""
+    high = offer * 131073.0
+    return high - (high - offer)
+
+
+def _offer(link: _Link) -> list[_Queue]:
+    """Renew the offers of a link, and return the queues that make one to flows that can take it."""
     highest = max([queue.level for queue in link.queues if queue.queued], default=-1)
     served = [queue for queue in link.queues if queue.queued and queue.level == highest]
     spare = max(0, link.capacity - link.used)
@@ -362,32 +371,14 @@ def _offers(link: _Link) -> list[tuple[int, float]]:
         served[0].room = max(0, min(spare, served[0].limit - served[0].has))
     elif served:
         _set_rooms(served, spare)
-    out = []
-    for kind in (_CONSTANTS, _WINDOWS):
-        offers = []
-        for queue in served:
-            if not queue.ready or queue.serves != kind:
-                continue
-            if kind == _WINDOWS:
-                queue.offer = queue.room / queue.windows
-            else:
-                lacking = sum([filler.units for filler in queue.members if filler.waiting and filler.constant])
-                queue.offer = min(queue.room / lacking, 1) if lacking else 0
-            offers.append(queue.offer)
-        if offers:
-            out.append((kind, min(offers)))
+    out = [queue for queue in served if queue.ready]
+    for queue in out:
+        if queue.serves == _WINDOWS:
+            queue.offer = queue.room / queue.windows
+        else:
+            lacking = sum([filler.units for filler in queue.members if filler.waiting and filler.constant])
+            queue.offer = min(queue.room / lacking, 1) if lacking else 0
     return out
-
-
-def _takers(link: _Link, kind: int, offer: float) -> list[_Filler]:
-    """Return the flows that take the least offer of a link."""
-    for queue in link.queues:
-        if queue.ready and queue.serves == kind and queue.offer == offer:
-            constant = kind == _CONSTANTS
-            found = [f for f in queue.members if f.waiting and not f.refused and f.constant == constant]
-            if found:
-                return found
-    return []
 
 
 def _set_rooms(queues: Sequence[_Queue], left: float) -> None:

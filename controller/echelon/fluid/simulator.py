@@ -7,9 +7,10 @@ neighbourhood: those that share links which could be full with it, directly or t
 Numbers are floats. Each rate is within a part of `sharing.TOLERANCE` of the exact one for the same flows, and links are
 overloaded by no more. The error of a time grows with the number of events before it, by some 1e-16 of the time each.
 Ties are broken by rule rather than by the last bit: what happens less than `SAME_TIME` apart happens at once (flows
-finish first, in order of their start, then the rest in the order in which it was announced), and ranks that differ by
-less than a grain are equal. Some closed loops are chaotic, above all those under fair sharing: a difference, and so the
-error, grows by half with every iteration or so.
+finish first, in order of their start, then the rest in the order in which it was announced), ranks that differ by less
+than a grain are equal, and of equal offers of queues that of the oldest flow goes first (`sharing`). Some closed loops
+are chaotic, above all those under fair sharing: a difference, and so the error, grows by half with every iteration or
+so.
 
 The model leaves out packets, acknowledgements, propagation delay, and the time that end hosts take to react.
 """

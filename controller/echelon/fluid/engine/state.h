@@ -162,9 +162,8 @@ typedef struct {
 } Job;
 
 typedef struct {
-    double time_s;
-    long order;
-    int urgency, port, flow;
+    double size, rounded;
+    int urgency, flow, place, queue; /* to whom it is made first, where on the path, by whom (-1: the flow's own rate) */
     long version;
 } Offer;
 
