@@ -422,7 +422,8 @@ class _Run:
         self._announced = self._started = 0
         for job in plan.delayed(jobs):
             own = {(worker, i): delay for (name, worker, i), delay in delays.items() if name == job.name}
-            self._jobs[job.name] = execution = JobExecution(job, delays=own, more=self._more(job.name))
+            execution: JobExecution[Fraction] = JobExecution(job, delays=own, more=self._more(job.name))
+            self._jobs[job.name] = execution
             self._at(job.start_s, self._starter(job.name, execution))
         for sent in background:
             size = 1 << 80 if sent.size_bytes is None else sent.size_bytes
