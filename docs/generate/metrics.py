@@ -14,15 +14,11 @@ HEAD = ("name", "kind", "labels", "meaning")
 
 def metrics() -> str:
     """Return the table."""
-    rows = [
-        (
-            code(f"echelon_{metric.name}{'_total' * (metric.kind == 'counter')}"),
-            metric.kind,
-            ", ".join(map(code, metric.labels)),
-            metric.help[0].lower() + metric.help[1:] if metric.help[1].islower() else metric.help,
-        )
-        for metric in METRICS
-    ]
+    rows = []
+    for metric in METRICS:
+        name, said = metric.name + "_total" * (metric.kind == "counter"), metric.short or metric.help
+        meaning = said[0].lower() + said[1:] if said[1].islower() else said
+        rows.append((code(f"echelon_{name}"), metric.kind, ", ".join(map(code, metric.labels)), meaning))
     return table(HEAD, rows).rstrip("\n")
 
 

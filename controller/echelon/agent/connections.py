@@ -67,7 +67,7 @@ class Totals:
         return Totals(**{one: getattr(self, one) - getattr(before, one) for one in numbers}, sent_to=sent_to)
 
 
-_NOTHING = TcpCounters(0, 0, 0, 0, 0, 0)
+_NOTHING = TcpCounters()
 
 
 @dataclass

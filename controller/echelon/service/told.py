@@ -59,6 +59,8 @@ class Metric:
     that of a switch, so that a rate over them sees the first event."""
     changes: Changes
     buckets: tuple[float, ...] = ()
+    short: str = ""
+    """What the page says, where the help is too long for a line of it."""
 
     def series(self, switch: str | None = None) -> Iterable[tuple[str, ...]]:
         """Return the labels of the series that are there before any fact: of a switch, or of none."""
@@ -122,7 +124,8 @@ METRICS = (
     Metric("gauge", "job_iteration_seconds", "Latest iteration time of a job, as a switch saw it", _JOBS,
            _of(facts.IterationTimed, lambda fact: {fact.job: fact.duration_s})),
     Metric("gauge", "job_tardiness_seconds", "Largest tardiness of a job's EchelonFlows in the latest whole iteration",
-           _JOBS, _of(facts.TardinessSeen, lambda fact: {fact.job: fact.tardiness_s})),
+           _JOBS, _of(facts.TardinessSeen, lambda fact: {fact.job: fact.tardiness_s}),
+           short="Largest tardiness in the latest whole iteration"),
     Metric("counter", "job_iterations", "Timed iterations of a job", _JOBS,
            _of(facts.IterationTimed, lambda fact: {fact.job: 1})),
     Metric("gauge", "job_prediction_error", "Measured over predicted time of a job's iterations, less 1", _JOBS,
@@ -145,7 +148,8 @@ METRICS = (
     Metric("counter", "switch_takeovers", "Times that another controller took the switch", _SWITCHES,
            _of(facts.TermContested, lambda fact: {fact.switch: 1})),
     Metric("histogram", "switch_write_seconds", "Time to encode and write a change, until its last acknowledgement",
-           _SWITCHES, _of(facts.IntentWritten, lambda fact: {fact.switch: fact.duration_s}), _WRITE_S),
+           _SWITCHES, _of(facts.IntentWritten, lambda fact: {fact.switch: fact.duration_s}), _WRITE_S,
+           short="Time to encode and write a change until acknowledged"),
     Metric("counter", "entries_written", "Table entries written, by operation",
            {**_SWITCHES, "operation": ("insert", "modify", "delete")},
            _of(facts.IntentWritten, lambda fact: {(fact.switch, "insert"): fact.inserted,

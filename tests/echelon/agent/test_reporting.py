@@ -60,7 +60,7 @@ class FlakyService:
         with self.news:
             self.measured = iterations
             self.news.notify_all()
-        return HostMeasurement(host=host, iteration_times_s=(), sent_bytes={}, retransmitted_bytes=0, stalled_s=0.0)
+        return HostMeasurement.of(host, ())
 
     def wait_told(self, *connections: TcpConnection) -> None:
         with self.news:
