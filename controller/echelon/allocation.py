@@ -8,7 +8,8 @@ from fractions import Fraction
 from typing import Protocol, TypeAlias, runtime_checkable
 
 Number: TypeAlias = float | Fraction
-"""A time, rate or amount: `float` in most runs, `Fraction` in an exact run. A run uses one of them throughout."""
+"""A time, rate or amount: `float` in the fluid engine, `Fraction` in plans and where packets are
+counted. What uses one of them uses it throughout; policies and rankings compute with either."""
 
 Link = tuple[str, str]
 """A directed link: (node, next node)."""

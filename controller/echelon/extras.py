@@ -32,7 +32,7 @@ PLUG_INS = {
 
 
 def plug_in(group: str, name: str) -> str | None:
-    """Return the line that says how to install the plug-in `name` of an entry-point group; None: there is no such one."""
+    """Return the line that says how to install the plug-in `name` of an entry-point group; None: there is none."""
     extra = PLUG_INS[group].get(name)
     if extra is None:
         return None

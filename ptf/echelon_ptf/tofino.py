@@ -13,15 +13,15 @@ from unittest import SkipTest
 
 import grpc  # type: ignore[import-untyped]
 
-from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 from echelon.lowering.intent import Intent, Interval, Match, Part, QueueSetting, TableEntry, prefixes
 from echelon.lowering.lower import DIGEST
 from echelon.p4program import P4Program, constants
 from echelon.southbound.errors import SouthboundError
-from echelon_tofino.target.queues import QUEUES, BfrtQueues
-from echelon_tofino.target.session import BfrtSession
 from echelon_ptf.control import TIMEOUT_S, Count, FlowEvent, TargetError, UnsupportedError
 from echelon_ptf.entries import Deadline, Form, entry, ranges
+from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
+from echelon_tofino.target.queues import QUEUES, BfrtQueues
+from echelon_tofino.target.session import BfrtSession
 
 T = TypeVar("T")
 

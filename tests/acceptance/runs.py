@@ -87,5 +87,5 @@ def fluid(name: str, policy: str) -> Run:
 
 @cache
 def ideal(name: str, policy: str) -> Run:
-    """Return the run with the rates that the policy itself would give, in exact arithmetic."""
-    return perform(partial(fluid_run.run, ideal=True, exact=True), scenario(name), policy)
+    """Return the run with the rates that the policy itself would give."""
+    return perform(partial(fluid_run.run, ideal=True), scenario(name), policy)

@@ -58,7 +58,7 @@ def test_echelon_is_faster_than_fair_in_mean_and_for_the_worst_job(row: str) -> 
 @pytest.mark.parametrize("row", ROWS)
 def test_eight_queues_come_near_the_ideal_order(row: str) -> None:
     ideal = job_mix.slowdowns(job_mix.make(SEEDS[row], *MIXES[row]), "memory")
-    run = softswitch(row, "echelon")
+    run = softswitch(row, "echelon", "memory")
     assert mean(run) <= 1.03 * sum(ideal) / len(ideal)
     assert worst(run) <= 1.03 * max(ideal)
 

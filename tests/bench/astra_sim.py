@@ -84,7 +84,7 @@ def _nodes(operation: Operation, ranks: int, size_bytes: int) -> Iterator[Docume
             }
 
 
-def simulated_s(kind: Kind, operation: Operation, ranks: int, size_bytes: int, *, exact: bool = False) -> Times:
+def simulated_s(kind: Kind, operation: Operation, ranks: int, size_bytes: int) -> Times:
     """Return how long an iteration of that job takes on that fabric under fair sharing."""
     scenario = {
         "fabric": fabric(kind, ranks),
@@ -92,7 +92,7 @@ def simulated_s(kind: Kind, operation: Operation, ranks: int, size_bytes: int, *
         "iterations": 1,
         "transport": {"packet": "9000 B"},
     }
-    compared = echelon.simulate(scenario, policies=["fair"], ideal=True, exact=exact)
+    compared = echelon.simulate(scenario, policies=["fair"], ideal=True)
     return Times(*(_finish_s(run) for run in compared.runs.values()))
 
 

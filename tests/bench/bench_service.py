@@ -17,7 +17,7 @@ import yaml
 from rich.progress import track
 
 from echelon.client import Client
-from echelon.service.resources import Timings
+from echelon.service.api.jobs import Timings
 from tests.echelon.service.lab import PATIENCE_S, Daemon, settle
 from tests.echelon.service.switch_process import running
 

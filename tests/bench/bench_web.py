@@ -17,12 +17,12 @@ from tempfile import TemporaryDirectory
 import yaml
 
 from echelon.client import Client
+from plugins.web.tests.browser import Page, browsing
+from plugins.web.tests.test_view import viewed
 from tests.bench.bench_registered import job
 from tests.bench.bench_service import PROCESSES, fabric
 from tests.echelon.service.lab import PATIENCE_S, Daemon, fill_store, settle
 from tests.echelon.service.switch_process import running
-from plugins.web.tests.browser import Page, browsing
-from plugins.web.tests.test_view import viewed
 
 JOBS = 1000
 FLOWS = 10_000

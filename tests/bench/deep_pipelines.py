@@ -19,7 +19,6 @@ from functools import partial
 import yaml
 
 from echelon.execution import duration_s
-from echelon_study.experiments.measure import scenario_of
 from echelon.fabric.builders import LINK_BPS, line
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
@@ -34,6 +33,7 @@ from echelon.rankings.fixed import Fixed
 from echelon.scenarios.results import PolicyRun
 from echelon.scenarios.scenario import Scenario
 from echelon.virtual.run import run as run_packets
+from echelon_study.experiments.measure import scenario_of
 
 FLOW_PACKETS = 400
 ITERATIONS = 3

@@ -23,7 +23,6 @@ from unittest.mock import patch
 import yaml
 
 from echelon.execution import duration_s
-from echelon_study.experiments.measure import scenario_of
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job
@@ -36,6 +35,7 @@ from echelon.rankings.deadline import Deadline
 from echelon.scenarios.results import PolicyRun
 from echelon.targets.softswitch import Softswitch, SoftswitchOptions
 from echelon.virtual import run as virtual_run
+from echelon_study.experiments.measure import scenario_of
 
 HOSTS = ["h1", "h2", "h3", "h4"]
 SENDING_US = 300_000

@@ -38,6 +38,7 @@ PROGRAMS = (
     "systemctl",
 )
 PATIENCE_S = 300
+EDGE = "plugins/tofino/tests/emulator/programs/edge"
 
 ELSEWHERE = {
     r"^sudo |^mn |demo-(mininet|torch)|--on (mininet|namespaces)": "root",
@@ -49,7 +50,7 @@ ELSEWHERE = {
     r" \[--": "a synopsis",
     r"^make ": "an environment of its own; .ci/run and `make lint test` run these",
     r"^echelon view": "a browser; plugins/web/tests runs it",
-    r"^echelon (serve|agent|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry|top)": (
+    r"^echelon (serve|agent|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry)": (
         "a running service, as the tests in tests/echelon/cli and tests/echelon/service have"
     ),
     r"\$SDE|ECHELON_BFRT_CLIENT": "a checkout of the open SDE",
@@ -74,8 +75,8 @@ PLACEHOLDERS = {
     "--duration 10s ... -o": "--duration 10s --src h1 --dst h2 -o",
     "PROGRAM.json HEXPACKET --entries ENTRIES.stf": f"p4src/build/v1model/echelon.json {'00' * 64}",
     "[NAME ...]": "",
-    "PROGRAM.bfa TEST.stf": "plugins/tofino/tests/emulator/programs/edge.bfa plugins/tofino/tests/emulator/programs/edge.stf",
-    "PROGRAM.bfa": "plugins/tofino/tests/emulator/programs/edge.bfa",
+    "PROGRAM.bfa TEST.stf": f"{EDGE}.bfa {EDGE}.stf",
+    "PROGRAM.bfa": f"{EDGE}.bfa",
 }
 """The replacements of words that stand for something of the reader's."""
 
@@ -116,7 +117,7 @@ def to_run(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if to_run(page)], ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_commands_of_a_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
-    for name in ("topologies", "p4src", "ptf", "controller", "softswitch", "tests", "examples"):
+    for name in ("topologies", "p4src", "ptf", "controller", "softswitch", "plugins", "tests", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for command in to_run(page):

@@ -14,9 +14,9 @@ from typing import TypeVar
 from reference.frames import MACS
 
 from echelon.p4program import constants, program
+from echelon_tofino.emulator import TofinoSwitch, load_assembly
 from softswitch import Program, Switch, load_program
 from softswitch.lookup import KeyElement
-from echelon_tofino.emulator import TofinoSwitch, load_assembly
 
 HOSTS = [0x0A000001, 0x0A000002, 0x0A000003]
 MAC = int.from_bytes(MACS[2], "big")

@@ -65,6 +65,8 @@ def test_a_committed_file_is_what_the_command_writes(name: str, tmp_path: Path) 
         (("leaf-spine", "--oversubscription", "1/0"), "--oversubscription: '1/0' is not a number"),
         (("dumbbell", "--nic-rate", "fast"), "--nic-rate: 'fast' is not a rate"),
         (("line", "--delay", "1"), "--delay: '1' has no unit"),
+        (("line", "--leaves", "2"), "--leaves: fabric line has no such option (it has --switches, --rate, --nic-rate"),
+        (("leafspine",), "echelon fabric: unknown shape 'leafspine' (did you mean 'leaf-spine'?"),
         (("one-tor", "-o", "/no/such/directory/file"), "--out: /no/such/directory/file: No such file or directory"),
     ],
 )

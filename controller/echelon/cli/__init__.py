@@ -1,105 +1,112 @@
 """The command `echelon`. Bad input ends it with status 2 and one line that names file, key and reason.
 
 Modules are named after the commands that they hold. At their top they import only what is cheap; a command imports what
-it needs when it runs, so that `--help` and checks of files are quick.
+it needs when it runs, so that `--help` and checks of files are quick. `doors` has the commands of other packages.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
 from echelon.cli import (
-    about,
-    agent,
-    capturing,
-    changes,
     checks,
-    coflows,
     completion,
-    evaluations,
     examples,
-    experiments,
     fabrics,
-    importing,
     jobs,
-    links,
     pictures,
-    placing,
-    plans,
     plots,
-    policies,
     runs,
+    service,
     serving,
     shell,
-    status,
     stores,
-    sweeps,
-    switches,
     tokens,
-    top,
     traffic,
-    viewing,
     watch,
 )
+from echelon.cli.doors import COMPARE, DESCRIBE, LOOK, OPERATE, RUN, doors
 from echelon.cli.usage import CommandGroup
 
 __all__ = ["app", "main"]
 
+
+class _Echelon(CommandGroup):
+    """The group of all commands, those of other packages included."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands.update({name: door for name, door in doors().items() if name not in self.commands})
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        if words[:1] == ["help"]:
+            words = [*words[1:], "--help"]
+        elif words[:1] == ["completion"]:
+            words[0] = "--completion"
+        return super().main(words, prog_name, **options)
+
+
 app = typer.Typer(
     help="Schedule the network flows of distributed training jobs.",
-    cls=CommandGroup,
+    cls=_Echelon,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_EXPERIMENTS = "Experiments and files"
-_SERVICE = "The service"
-_OPERATION = "Operating a running service (ECHELON_URL, ECHELON_TOKEN_FILE)"
+app.command(rich_help_panel=RUN)(runs.run)
+app.command(rich_help_panel=RUN)(serving.serve)
+app.command(rich_help_panel=DESCRIBE)(examples.init)
+app.command(rich_help_panel=DESCRIBE)(examples.examples)
+app.command(rich_help_panel=DESCRIBE)(fabrics.fabric)
+app.add_typer(traffic.app, name="traffic", rich_help_panel=DESCRIBE)
+app.command(rich_help_panel=DESCRIBE)(pictures.show)
+app.command(rich_help_panel=DESCRIBE)(checks.check)
+app.command(rich_help_panel=COMPARE)(plots.plot)
+app.add_typer(jobs.app, name="job", rich_help_panel=OPERATE)
+app.add_typer(service.policy, name="policy", rich_help_panel=OPERATE)
+app.add_typer(service.link, name="link", rich_help_panel=OPERATE)
+app.command(rich_help_panel=OPERATE)(tokens.token)
+app.command(rich_help_panel=OPERATE)(stores.backup)
+app.command(rich_help_panel=OPERATE)(stores.restore)
+app.command(rich_help_panel=LOOK)(service.status)
+app.command(rich_help_panel=LOOK)(watch.watch)
+app.command(rich_help_panel=LOOK)(service.events)
+app.add_typer(service.plan, name="plan", rich_help_panel=LOOK)
+app.add_typer(service.switch, name="switch", rich_help_panel=LOOK)
+app.command(rich_help_panel=LOOK)(shell.shell)
 
-app.command(name="help", rich_help_panel=_EXPERIMENTS)(about.show_help)
-app.command(rich_help_panel=_EXPERIMENTS)(examples.init)
-app.command(name="examples", rich_help_panel=_EXPERIMENTS)(examples.examples)
-app.command(rich_help_panel=_EXPERIMENTS)(runs.run)
-app.command(rich_help_panel=_EXPERIMENTS)(viewing.view)
-app.command(rich_help_panel=_EXPERIMENTS)(plots.plot)
-app.command(rich_help_panel=_EXPERIMENTS)(sweeps.sweep)
-app.command(rich_help_panel=_EXPERIMENTS)(placing.place)
-app.command(rich_help_panel=_EXPERIMENTS)(checks.check)
-app.command(name="import", rich_help_panel=_EXPERIMENTS)(importing.import_workload)
-app.command(rich_help_panel=_EXPERIMENTS, context_settings={"allow_interspersed_args": False})(capturing.capture)
-app.command(rich_help_panel=_EXPERIMENTS)(pictures.show)
-app.add_typer(fabrics.app, name="fabric", rich_help_panel=_EXPERIMENTS)
-app.add_typer(traffic.app, name="traffic", rich_help_panel=_EXPERIMENTS)
-app.add_typer(experiments.app, name="experiment", rich_help_panel=_EXPERIMENTS)
-app.command(rich_help_panel=_EXPERIMENTS)(evaluations.evaluate)
-app.command(rich_help_panel=_EXPERIMENTS)(coflows.coflows)
-app.command(rich_help_panel=_SERVICE)(serving.serve)
-app.add_typer(agent.app, name="agent", rich_help_panel=_SERVICE)
-app.command(rich_help_panel=_SERVICE)(tokens.token)
-app.command(rich_help_panel=_SERVICE)(stores.backup)
-app.command(rich_help_panel=_SERVICE)(stores.restore)
-app.command(rich_help_panel=_OPERATION)(status.status)
-app.command(rich_help_panel=_OPERATION)(top.top)
-app.add_typer(jobs.app, name="job", rich_help_panel=_OPERATION)
-app.add_typer(switches.app, name="switch", rich_help_panel=_OPERATION)
-app.add_typer(plans.app, name="plan", rich_help_panel=_OPERATION)
-app.add_typer(policies.app, name="policy", rich_help_panel=_OPERATION)
-app.add_typer(links.app, name="link", rich_help_panel=_OPERATION)
-app.command(rich_help_panel=_OPERATION)(changes.events)
-app.command(rich_help_panel=_OPERATION)(watch.watch)
-app.command(rich_help_panel=_OPERATION)(shell.shell)
-app.command(rich_help_panel=_OPERATION)(completion.completion)
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"echelon {version('echelon-p4')}")
+        raise typer.Exit
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", "-V", callback=about.print_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
+    shell: Annotated[
+        completion.Shell | None,
+        typer.Option(
+            "--completion",
+            callback=completion.print_script,
+            is_eager=True,
+            metavar="bash|zsh|fish",
+            help="Print a script that makes a shell complete commands, options, and names of jobs, switches and "
+            "policies.",
+        ),
+    ] = None,
 ) -> None:
     pass
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, NoReturn, ParamSp
 
 import typer
 
+from echelon.cli import tables
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
 
 if TYPE_CHECKING:
@@ -59,9 +60,11 @@ Certificate = Annotated[
 ]
 
 P = ParamSpec("P")
+Answer = tuple[Any, Callable[[Any], None]]
+"""What the service answers, and the function that shows it to people."""
 
 
-def on_service(command: Callable[Concatenate[Client, P], None]) -> Callable[..., None]:
+def on_service(command: Callable[Concatenate[Client, P], None], timeout_s: float = 30.0) -> Callable[..., None]:
     """Return `command`, which takes a client first, with options for the address of the service in the client's
     place."""
 
@@ -69,7 +72,9 @@ def on_service(command: Callable[Concatenate[Client, P], None]) -> Callable[...,
     def run(
         *args: Any, url: str, token_file: Path | None, ca: Path | None, certificate: Path | None, **own: Any
     ) -> None:
-        with service(url, token_file, ca, certificate, as_json=own.get("as_json", False)) as client:
+        with service(
+            url, token_file, ca, certificate, timeout_s=timeout_s, as_json=own.get("as_json", False)
+        ) as client:
             command(client, *args, **own)
 
     first, *own = inspect.signature(command).parameters.values()
@@ -91,6 +96,21 @@ def on_service(command: Callable[Concatenate[Client, P], None]) -> Callable[...,
     return run
 
 
+def answers(command: Callable[Concatenate[Client, P], Answer]) -> Callable[..., None]:
+    """Return a command with the options of `on_service` and --json, which prints the answer."""
+
+    def run(client: Any, *args: Any, as_json: bool = False, **own: Any) -> None:
+        answer, show = command(client, *args, **own)
+        (tables.show_json if as_json else show)(answer)
+
+    made: Any = wraps(command)(run)
+    signature = inspect.signature(command)
+    last = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=tables.AsJson)
+    made.__signature__ = signature.replace(parameters=[*signature.parameters.values(), last])
+    made.__annotations__ = {**command.__annotations__, "as_json": tables.AsJson}
+    return on_service(made)
+
+
 @contextmanager
 def service(
     url: str,
@@ -98,7 +118,7 @@ def service(
     ca: Path | None,
     certificate: Path | None,
     *,
-    timeout_s: float = 30.0,
+    timeout_s: float,
     as_json: bool = False,
 ) -> Iterator[Client]:
     """Yield a client of the service; an error inside ends the command with one line.

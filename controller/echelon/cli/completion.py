@@ -1,4 +1,4 @@
-"""`echelon completion`: completion of commands, options and names in shells.
+"""`echelon --completion`: completion of commands, options and names in shells.
 
 The script asks the command itself, so it is never older than the parser. The names of jobs and switches come from the
 service.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, suppress
 from enum import StrEnum
 from io import StringIO
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -33,17 +33,17 @@ class Shell(StrEnum):
     FISH = "fish"
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell.", metavar="bash|zsh|fish")]) -> None:
-    """Print a script that makes a shell complete commands, options, and names of jobs, switches and policies.
+def print_script(shell: Shell | None) -> None:
+    """Print the script for `shell`, and end the command.
 
-    bash: source <(echelon completion bash), in ~/.bashrc. zsh: the same, after compinit in ~/.zshrc. fish: echelon
-    completion fish | source, in config.fish.
-
-    Example: echelon completion bash
+    bash: source <(echelon --completion bash), in ~/.bashrc. zsh: the same, after compinit in ~/.zshrc. fish: echelon
+    --completion fish | source, in config.fish. The word `completion` is the same as the option.
     """
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]
+    if shell is not None:
+        from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-    typer.echo(get_completion_script(prog_name="echelon", complete_var=_VARIABLE, shell=shell.value))
+        typer.echo(get_completion_script(prog_name="echelon", complete_var=_VARIABLE, shell=shell.value))
+        raise typer.Exit
 
 
 def prepare() -> None:

@@ -8,46 +8,37 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli import figures, tables
+from echelon.cli.tables import Column
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
-    from echelon.service.resources import DryRunResource, QueueResource, SwitchChange
+    from echelon.service.api.dryruns import DryRunResource, SwitchChange
+    from echelon.service.api.switches import QueueResource
 
 DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Show what would be written and how slow jobs would be; change nothing."),
 ]
 
+_TABLES = Column("switch"), Column("table"), *(Column(title, right=True) for title in ("added", "changed", "removed"))
+_QUEUES = Column("switch"), *(Column(title, right=True) for title in ("port", "queue", "level", "weight", "rate"))
+_JOBS = (
+    Column("job", wraps=True),
+    Column("slowdown now", lambda of: figures.ratio(of.before), right=True),
+    Column("then", lambda of: figures.ratio(of.after), right=True),
+)
 
-def show(found: DryRunResource, as_json: bool) -> None:
+
+def show(found: DryRunResource) -> None:
     """Print what a change would do."""
-    if as_json:
-        tables.show_json(found)
-        return
-    columns = [
-        tables.Column("switch"),
-        tables.Column("table"),
-        tables.Column("added", right=True),
-        tables.Column("changed", right=True),
-        tables.Column("removed", right=True),
-    ]
-    tables.show(columns, [row for switch in found.switches for row in _rows(switch)], "nothing would be written")
-    queues = [row for switch in found.switches for row in _queues(switch)]
-    if queues:
+    tables.show(_TABLES, [row for switch in found.switches for row in _rows(switch)], "nothing would be written")
+    if queues := [row for switch in found.switches for row in _queues(switch)]:
         typer.echo()
-        columns = [
-            tables.Column("switch"),
-            tables.Column("port", right=True),
-            tables.Column("queue", right=True),
-            tables.Column("level", right=True),
-            tables.Column("weight", right=True),
-            tables.Column("rate", right=True),
-        ]
-        tables.show(columns, queues, "")
+        tables.show(_QUEUES, queues, "")
     if found.jobs:
         typer.echo()
-        _show_jobs(found)
+        tables.show_all(_JOBS, found.jobs, "", {job.job: job.problem for job in found.jobs if job.problem})
     if found.unpredicted is not None:
         typer.echo(f"no slowdowns: {found.unpredicted}", err=True)
 
@@ -55,13 +46,13 @@ def show(found: DryRunResource, as_json: bool) -> None:
 def show_all(found: Mapping[str, DryRunResource], as_json: bool) -> None:
     """Print what each of several changes would do by itself, below its title. One alone has no title, and as JSON it
     is no list."""
-    if as_json and len(found) > 1:
-        tables.show_json(list(found.values()))
+    if as_json:
+        tables.show_json(list(found.values()) if len(found) > 1 else next(iter(found.values()), None))
         return
     for number, (title, change) in enumerate(found.items()):
         if len(found) > 1:
             typer.echo(f"{'' if number == 0 else chr(10)}{title}")
-        show(change, as_json)
+        show(change)
 
 
 def _rows(switch: SwitchChange) -> Iterator[tuple[str, ...]]:
@@ -74,36 +65,15 @@ def _rows(switch: SwitchChange) -> Iterator[tuple[str, ...]]:
 
 
 def _queues(switch: SwitchChange) -> Iterator[tuple[str, ...]]:
+    def changed(of: Callable[[QueueResource], object]) -> str:
+        before, after = of(change.before), of(change.after)
+        return f"{after}" if before == after else f"{before} > {after}"
+
     for change in switch.queues:
-        before, after = change.before, change.after
-        yield (
-            switch.switch,
-            str(after.port),
-            str(after.queue),
-            _changed(str(before.level), str(after.level)),
-            _changed(str(before.weight), str(after.weight)),
-            _changed(_rates(before), _rates(after)),
-        )
+        levels = (changed(of) for of in (lambda queue: queue.level, lambda queue: queue.weight, _rates))
+        yield switch.switch, str(change.after.port), str(change.after.queue), *levels
 
 
 def _rates(queue: QueueResource) -> str:
     most = "" if queue.max_rate_bps is None else f" up to {figures.rate(queue.max_rate_bps)}"
     return f"{figures.rate(queue.min_rate_bps)}{most}"
-
-
-def _changed(before: str, after: str) -> str:
-    return after if before == after else f"{before} > {after}"
-
-
-def _show_jobs(found: DryRunResource) -> None:
-    columns = [
-        tables.Column("job", wraps=True),
-        tables.Column("slowdown now", right=True),
-        tables.Column("then", right=True),
-    ]
-    rows: Sequence[tuple[str, ...]] = [(job.job, _slowdown(job.before), _slowdown(job.after)) for job in found.jobs]
-    tables.show(columns, rows, "", {job.job: job.problem for job in found.jobs if job.problem})
-
-
-def _slowdown(value: float | None) -> str:
-    return figures.NONE if value is None else f"{value:.3f}"

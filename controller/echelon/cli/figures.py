@@ -45,6 +45,15 @@ def size(size_bytes: int) -> str:
     return f"{size_bytes / factor:.4g} {unit}"
 
 
+def ratio(value: float | None) -> str:
+    """Return a slowdown or another ratio: ``1.273``."""
+    return NONE if value is None else f"{value:.3f}"
+
+
+def percent(part: float) -> str:
+    return f"{part:.1%}" if part else NONE
+
+
 def age(seconds: float) -> str:
     """Return how long ago something was, in whole units: ``3 min``."""
     whole = max(int(seconds), 0)
@@ -62,6 +71,11 @@ def sparkline(values: Sequence[float], width: int) -> str:
     if high - low <= 1e-3 * max(abs(low), abs(high)):
         return _BARS[0] * len(last)
     return "".join(_BARS[round((value - low) / (high - low) * (len(_BARS) - 1))] for value in last)
+
+
+def clipped(name: str, most: int) -> str:
+    """Return a name of at most `most` characters."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def held(entries: int, wanted: int) -> str:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from echelon.cli import completion, dryruns, figures, tables
-from echelon.cli.calls import on_service
+from echelon.cli.calls import Answer, answers, on_service
 from echelon.cli.progress import ShownProgress
+from echelon.cli.tables import Column
 from echelon.cli.usage import BAD_INPUT, FAILED, fail, fraction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from echelon.client import Client
-    from echelon.service.resources import EchelonFlowReport, JobResource
+    from echelon.service.api.jobs import JobResource, JobSummary
 
 app = typer.Typer(help="Jobs: new, submit, list, show, remove.", no_args_is_help=True)
 
@@ -29,7 +31,39 @@ REFUSALS = frozenset({409, 413, 422})
 _POLL_S = 30.0
 """Period after which a long poll is repeated."""
 _SPARKS = 32
-_FLOWS_SHOWN = 20
+
+_JOBS = (
+    Column("job", lambda of: of.name, wraps=True),
+    Column("state"),
+    Column("parallelism"),
+    Column("workers", lambda of: len(of.workers), right=True),
+    Column("flows", lambda of: of.flow_count, right=True),
+    Column("iteration", lambda of: figures.measured(of.last_iteration_s), right=True),
+    Column("tardiness", lambda of: figures.measured(of.last_tardiness_s), right=True),
+)
+_ECHELONFLOWS = (
+    Column("EchelonFlow", lambda of: of.name),
+    Column("flows", right=True),
+    Column("last offset", lambda of: figures.duration(max(of.offsets_s, default=None)), right=True),
+    Column("observed", lambda of: figures.duration(max(of.observed_distances_s or (), default=None)), right=True),
+    Column("tardiness", lambda of: figures.measured(of.tardiness_s[-1]) if of.tardiness_s else None, right=True),
+    Column("latest", lambda of: figures.sparkline(of.tardiness_s, _SPARKS), wraps=True),
+)
+_MEASUREMENTS = (
+    Column("host"),
+    Column("iteration", lambda of: figures.duration(next(reversed(of.iteration_times_s), None)), right=True),
+    Column("sent", lambda of: figures.size(sum(of.sent_bytes.values())), right=True),
+    Column("sent again", lambda of: figures.size(of.retransmitted_bytes), right=True),
+    Column("stalled", lambda of: figures.duration(of.stalled_s), right=True),
+    Column("latest", lambda of: figures.sparkline(of.iteration_times_s, _SPARKS), wraps=True),
+)
+_FLOWS = (
+    Column("flow", lambda of: of.name),
+    Column("from", lambda of: of.src),
+    Column("to", lambda of: of.dst),
+    Column("bytes", lambda of: of.size_bytes, right=True),
+    Column("number", right=True),
+)
 
 
 @app.command()
@@ -111,7 +145,7 @@ def new(
     Example: echelon job new llama-7b --gpus 64 --parallel dp=8,tp=4,pp=2 --micro-batches 16 -o job.yaml
     """
     from echelon.documents import DocumentError
-    from echelon.jobs.models.command import new_job_file
+    from echelon.jobs.models.job_file import new_job_file
 
     try:
         text = new_job_file(
@@ -133,7 +167,7 @@ def new(
 
 
 @app.command("list")
-@on_service
+@answers
 def list_jobs(
     client: Client,
     state: Annotated[
@@ -142,69 +176,33 @@ def list_jobs(
     ] = None,
     worker: Annotated[str | None, typer.Option(help="List only jobs with this host.", metavar="HOST")] = None,
     limit: Annotated[int | None, typer.Option(help="List so many at most. Default: all.", min=1)] = None,
-    as_json: tables.AsJson = False,
-) -> None:
+) -> Answer:
     """List jobs by name, with what switches saw of their latest iteration.
 
     Example: echelon job list
     """
-    jobs = client.jobs(state, worker, limit)
-    if as_json:
-        tables.show_json(jobs)
-        return
-    columns = [
-        tables.Column("job", wraps=True),
-        tables.Column("state"),
-        tables.Column("parallelism"),
-        tables.Column("workers", right=True),
-        tables.Column("flows", right=True),
-        tables.Column("iteration", right=True),
-        tables.Column("tardiness", right=True),
-    ]
-    rows = [
-        (
-            job.name,
-            job.state,
-            job.parallelism,
-            str(len(job.workers)),
-            str(job.flow_count),
-            figures.measured(job.last_iteration_s),
-            figures.measured(job.last_tardiness_s),
-        )
-        for job in jobs
-    ]
-    problems = {job.name: job.problem for job in jobs if job.problem}
-    tables.show(columns, rows, "no jobs (echelon job submit FILE)", problems)
+
+    def show(found: Sequence[JobSummary]) -> None:
+        problems = {job.name: job.problem for job in found if job.problem}
+        tables.show_all(_JOBS, found, "no jobs (echelon job submit FILE)", problems)
+
+    return client.jobs(state, worker, limit), show
 
 
 @app.command()
-@on_service
+@answers
 def show(
     client: Client,
     name: Name,
     flows: Annotated[
         bool, typer.Option("--flows", help="Also show the numbers that senders write into packets.")
     ] = False,
-    as_json: tables.AsJson = False,
-) -> None:
+) -> Answer:
     """Show one job: its state, its iterations, its EchelonFlows.
 
     Example: echelon job show bert
     """
-    job = client.job(name)
-    if as_json:
-        tables.show_json(job)
-        return
-    tables.pairs(_facts(job))
-    if job.echelonflows:
-        typer.echo()
-        _show_echelonflows(job.echelonflows)
-    if job.measurements:
-        typer.echo()
-        _show_measurements(job)
-    if flows:
-        typer.echo()
-        _show_flows(job)
+    return client.job(name), partial(_show, flows=flows)
 
 
 @app.command()
@@ -225,7 +223,6 @@ def remove(
         rehearsals = {f"without job '{name}' alone:": client.rehearse_removal(name) for name in names}
         dryruns.show_all(rehearsals, as_json)
         return
-    refused = 0
     removed = []
     for name in names:
         try:
@@ -233,7 +230,6 @@ def remove(
         except ClientError as error:
             if error.status != NOT_FOUND or len(names) == 1:
                 raise
-            refused += 1
             typer.echo(str(error), err=True)
         else:
             removed.append(name)
@@ -241,12 +237,12 @@ def remove(
                 typer.echo(f"job '{name}' is removed")
     if as_json:
         tables.show_json({"removed": removed})
-    if refused:
+    if len(removed) < len(names):
         raise typer.Exit(BAD_INPUT)
 
 
 @app.command()
-@on_service
+@answers
 def distances(
     client: Client,
     name: Name,
@@ -259,17 +255,13 @@ def distances(
             help="Ideal finish time of each flow after the first's, ascending: '0 s' '12 ms'.", metavar="OFFSET"
         ),
     ],
-    as_json: tables.AsJson = False,
-) -> None:
+) -> Answer:
     """Report a profiled arrangement function, to replace the one that the job's file implies.
 
     Example: echelon job distances bert h1 '0 ms' '10 ms' '20 ms'
     """
-    job = client.report_distances(name, echelonflow, offsets)
-    if as_json:
-        tables.show_json(job)
-        return
-    typer.echo(f"job '{name}': {len(offsets)} offsets of {echelonflow} are in force")
+    said = f"job '{name}': {len(offsets)} offsets of {echelonflow} are in force"
+    return client.report_distances(name, echelonflow, offsets), lambda _: typer.echo(said)
 
 
 def _specs(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
@@ -339,64 +331,55 @@ def _say_what_became(job: JobResource, *, quiet: bool) -> None:
     typer.echo(f"job '{job.name}' is {job.state}: {reason}", err=True)
 
 
+def _show(job: JobResource, flows: bool) -> None:
+    tables.pairs(_facts(job))
+    if job.echelonflows:
+        typer.echo()
+        tables.show_all(_ECHELONFLOWS, job.echelonflows)
+    if job.measurements:
+        typer.echo()
+        tables.show_all(_MEASUREMENTS, job.measurements)
+        _show_sizes(job)
+    if flows:
+        typer.echo()
+        tables.show_all(_FLOWS, job.flows, "no flows")
+
+
 def _facts(job: JobResource) -> list[tuple[str, str]]:
     now, times = time.time(), job.iteration_times_s
-    iterations = ""
+    iterations = "none seen"
     if times:
         iterations = f"{figures.sparkline(times, _SPARKS)}  latest {figures.duration(times[-1])} of {len(times)}"
     took = ""
-    if job.timings is not None:
-        parts = (
-            ("queued", job.timings.queued_s),
-            ("policy", job.timings.policy_s),
-            ("lowering", job.timings.lowering_s),
-            ("encoding", job.timings.encoding_s),
-            ("switches", job.timings.rpc_s),
-        )
-        took = (
-            f"{figures.duration(job.timings.total_s)} ("
-            + ", ".join(f"{name} {figures.duration(seconds, 3)}" for name, seconds in parts)
-            + ")"
-        )
+    if (of := job.timings) is not None:
+        parts = {
+            "queued": of.queued_s,
+            "policy": of.policy_s,
+            "lowering": of.lowering_s,
+            "encoding": of.encoding_s,
+            "switches": of.rpc_s,
+        }
+        each = ", ".join(f"{name} {figures.duration(seconds, 3)}" for name, seconds in parts.items())
+        took = f"{figures.duration(of.total_s)} ({each})"
     return [
         ("job", job.name),
         ("state", job.state),
         ("problem", job.problem or ""),
         ("number", str(job.number)),
         ("accepted", f"{figures.age(now - job.accepted_at)} ago"),
-        ("installed", f"{figures.age(now - job.installed_at)} ago" if job.installed_at is not None else "not yet"),
+        ("installed", "not yet" if job.installed_at is None else f"{figures.age(now - job.installed_at)} ago"),
         ("that took", took),
         ("workers", ", ".join(job.workers)),
         ("flows", str(job.flow_count)),
         ("alone", figures.duration(job.alone_iteration_s)),
-        ("iterations", iterations or "none seen"),
+        ("iterations", iterations),
     ]
 
 
-def _show_measurements(job: JobResource) -> None:
-    """Show what the agents on the job's hosts measured, and the file's sizes where they measured others."""
+def _show_sizes(job: JobResource) -> None:
+    """Show the file's sizes where the agents on the job's hosts measured others."""
     from echelon.telemetry.sizes import SIZE_TOLERANCE
 
-    columns = [
-        tables.Column("host"),
-        tables.Column("iteration", right=True),
-        tables.Column("sent", right=True),
-        tables.Column("sent again", right=True),
-        tables.Column("stalled", right=True),
-        tables.Column("latest", wraps=True),
-    ]
-    rows = [
-        (
-            one.host,
-            figures.duration(one.iteration_times_s[-1]) if one.iteration_times_s else figures.duration(None),
-            figures.size(sum(one.sent_bytes.values())),
-            figures.size(one.retransmitted_bytes),
-            figures.duration(one.stalled_s),
-            figures.sparkline(one.iteration_times_s, _SPARKS),
-        )
-        for one in job.measurements
-    ]
-    tables.show(columns, rows, "")
     for size in job.sizes:
         if abs(size.measured_bytes - size.profiled_bytes) > SIZE_TOLERANCE * size.profiled_bytes:
             plans = "its file says" if size.used_bytes == size.profiled_bytes else "plans go by what it sends, not by"
@@ -404,38 +387,3 @@ def _show_measurements(job: JobResource) -> None:
                 f"{size.src} sends {figures.size(size.measured_bytes)} to {size.dst} in an iteration; "
                 f"{plans} {figures.size(size.profiled_bytes)}"
             )
-
-
-def _show_echelonflows(reports: tuple[EchelonFlowReport, ...]) -> None:
-    columns = [
-        tables.Column("EchelonFlow"),
-        tables.Column("flows", right=True),
-        tables.Column("last offset", right=True),
-        tables.Column("observed", right=True),
-        tables.Column("tardiness", right=True),
-        tables.Column("latest", wraps=True),
-    ]
-    rows = [
-        (
-            report.name,
-            str(report.flows),
-            figures.duration(max(report.offsets_s, default=None)),
-            figures.duration(max(report.observed_distances_s or (), default=None)),
-            figures.measured(report.tardiness_s[-1]) if report.tardiness_s else figures.NONE,
-            figures.sparkline(report.tardiness_s, _SPARKS),
-        )
-        for report in reports
-    ]
-    tables.show(columns, rows, "")
-
-
-def _show_flows(job: JobResource) -> None:
-    columns = [
-        tables.Column("flow"),
-        tables.Column("from"),
-        tables.Column("to"),
-        tables.Column("bytes", right=True),
-        tables.Column("number", right=True),
-    ]
-    rows = [(flow.name, flow.src, flow.dst, str(flow.size_bytes), str(flow.number)) for flow in job.flows]
-    tables.show(columns, rows, "no flows")

@@ -138,8 +138,6 @@ def one_line_errors(out: Path) -> Iterator[None]:
     except OSError as error:
         fail(f"--out: {error.filename or out}: {error.strerror or error} (name a directory to write to)", BAD_INPUT)
     except CodedError as error:
-        if error.code != "run-failed":
-            raise
         fail(str(error), FAILED)
     except KeyboardInterrupt:
         fail("interrupted; measured points are kept, run the same command again to continue", INTERRUPTED)

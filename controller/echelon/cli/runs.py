@@ -15,7 +15,7 @@ import typer
 from echelon.cli import tables
 from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail, fraction
-from echelon.simulation.places import FLUID, PRIVATE, VIRTUAL, exact_place, ideal_place, place
+from echelon.simulation.places import FLUID, PRIVATE, VIRTUAL, ideal_place, place
 from echelon.targets import DEFAULT_TARGET
 
 if TYPE_CHECKING:
@@ -59,10 +59,6 @@ def run(
             "as if switches had a queue for each flow.",
         ),
     ] = False,
-    exact: Annotated[
-        bool,
-        typer.Option("--exact", help="With --target fluid: compute with fractions instead of floats; much slower."),
-    ] = False,
     scale: Annotated[
         str | None,
         typer.Option(
@@ -82,7 +78,7 @@ def run(
     Example: echelon run scenario.yaml --policy fair --policy echelon -o results
     """
     with _one_line_errors(str(scenario)):
-        _run(scenario, out, fabric, target, policy or [], ideal, exact, scale, yes, as_json)
+        _run(scenario, out, fabric, target, policy or [], ideal, scale, yes, as_json)
 
 
 @contextmanager
@@ -124,22 +120,19 @@ def _run(
     target: str,
     policies: list[str],
     ideal: bool,
-    exact: bool,
     scale: str | None,
     yes: bool,
     as_json: bool,
 ) -> None:
     from rich.console import Console
 
-    from echelon.cli.live import shown_below
+    from echelon.cli.watch import shown_below
     from echelon.scenarios.results import summary
     from echelon.scenarios.scenario import load_scenario
     from echelon.simulation.run import compare
 
     runner = place(fabric, target)
-    if exact:
-        runner = exact_place(target)
-    ideal_runner = ideal_place(target, exact) if ideal else None
+    ideal_runner = ideal_place(target) if ideal else None
     progress = ShownProgress()
     with progress:
         progress.stage(f"reading {file.name}")
@@ -161,7 +154,7 @@ def _run(
             runner(partial(shown_below, progress), progress),
             ideal_runner,
             keep=out,
-            settings={"fabric": fabric, "exact": exact},
+            settings={"fabric": fabric},
             progress=progress,
         )
         progress.stage("writing the results and the picture")

@@ -1,135 +1,80 @@
-"""`echelon shell`: p4runtime-shell on a switch that the service manages, without interfering."""
+"""`echelon shell`: p4runtime-shell, which needs protobuf 3 and so an environment of its own, beside the controller."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
-from dataclasses import dataclass
+import subprocess
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from echelon.cli import calls
+from echelon.cli.calls import on_service
 from echelon.cli.progress import ShownProgress
-from echelon.cli.usage import FAILED, INTERRUPTED, fail
+from echelon.cli.usage import FAILED, fail
 
 if TYPE_CHECKING:
-    from echelon.cli.shell_environment import ShellEnvironment
+    from echelon.client import Client
 
-HIGHEST_BACKUP_ID = 10**6
-"""The highest election id of a shell. A controller's id counts microseconds since 1970 and is above it."""
-
-_BANNER = """\
-{name} at {address}, device id {device_id}, election id {election_id}: below the controller's, so that you are a backup.
+PINS = """p4runtime-shell==0.0.6 p4runtime==1.4.1 protobuf==3.20.3 googleapis-common-protos==1.73.0 grpcio==1.85.1
+ipython==7.31.1 jedi==0.17.2"""
+HIGHEST_BACKUP_ID = 10**6  # a controller's counts microseconds since 1970
+_MAKE = """trap 'rm -rf "$1"' EXIT; "$0" -E -m venv "$1"; "$1/bin/python" -E -m pip -q install $3
+"$1/bin/python" -E -c "import p4runtime_sh.shell"; mv -T "$1" "$2" || test -e "$2" """
+_CANNOT = (
+    "cannot make p4runtime-shell's environment (it needs python3-venv, a package index, a writable XDG_CACHE_HOME)"
+)
+_BANNER = """{of.name} at {of.address}, device id {of.device_id}, election id {id}: that of a backup.
 You can read: table_entry["..."].read(lambda entry: print(entry)), tables, table_entry, counter_entry...
 Writes are refused while the controller is connected; it reverts your other changes. Leave with Ctrl-D.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ShellSwitch:
-    """The address of a switch, and how to reach it."""
-
-    name: str
-    address: str
-    device_id: int
-    ca: Path | None = None
-    certificate: Path | None = None
-    key: Path | None = None
-    tls: bool = False
-
-
+@on_service
 def shell(
+    client: Client,
     switch: Annotated[str, typer.Argument(help="The switch.", metavar="SWITCH")],
     config: Annotated[
-        Path | None,
-        typer.Option(help="Look the switch up in this configuration, its TLS files too; default: ask the service."),
+        Path | None, typer.Option(help="The configuration with the switch and its TLS files; default: ask the service.")
     ] = None,
-    tls: Annotated[bool, typer.Option("--tls", help="The switch speaks TLS; implied by --switch-ca.")] = False,
-    switch_ca: Annotated[Path | None, typer.Option(help="The authority that signed the switch's certificate.")] = None,
-    switch_certificate: Annotated[
-        Path | None, typer.Option(help="Your certificate, if the switch asks for one.")
-    ] = None,
-    switch_key: Annotated[Path | None, typer.Option(help="Its key.")] = None,
-    url: calls.Url = calls.DEFAULT_URL,
-    token_file: calls.TokenFile = None,
-    ca: calls.Authority = None,
-    certificate: calls.Certificate = None,
 ) -> None:
     """Inspect a switch with p4runtime-shell, as a backup controller: it can read and cannot take over.
 
-    The shell needs an environment of its own, which is made at the first use in the cache directory of your user (about
-    25 s and 100 MB).
+    The first use makes an environment for it in the cache directory of your user (about 25 s and 100 MB).
 
     Example: echelon shell leaf1 --config echelon.yaml
     """
-    if config is not None:
-        place = _in_configuration(switch, config)
-    else:
-        with calls.service(url, token_file, ca, certificate) as client:
-            found = client.switch(switch)
-        place = ShellSwitch(found.name, found.address, found.device_id)
-    if tls or switch_ca or switch_certificate or switch_key:
-        place = ShellSwitch(
-            place.name, place.address, place.device_id, switch_ca, switch_certificate, switch_key, tls=True
-        )
-    _start(place)
+    from echelon.documents import suggestion
+    from echelon.service.config import load_service_config as load
+
+    known: dict[str, Any] = {switch: client.switch(switch)} if config is None else {**load(config).switches}
+    if switch not in known:
+        fail(f"{config}: switches: there is no '{switch}' ({suggestion(switch, known)})")
+    with ShownProgress() as progress:
+        progress.stage("making the environment of p4runtime-shell (once)")
+        python = shell_python(Path.home() / ".cache" / os.environ.get("XDG_CACHE_HOME", "") / "echelon")
+    election_id = random.randint(1, HIGHEST_BACKUP_ID)  # two controllers must not have the same
+    typer.echo(_BANNER.format(of=known[switch], id=election_id), err=True)
+    os.execv(python, [str(python), "-E", "-m", "p4runtime_sh", *arguments(known[switch], election_id)])
 
 
-def _in_configuration(name: str, file: Path) -> ShellSwitch:
-    from echelon.documents import DocumentError, suggestion
-    from echelon.service.config import load_service_config
-
-    try:
-        switches = load_service_config(file).switches
-    except DocumentError as error:
-        fail(str(error))
-    if name not in switches:
-        fail(f"{file}: switches: there is no '{name}' ({suggestion(name, switches)})")
-    switch = switches[name]
-    files = switch.tls
-    if files is None:
-        return ShellSwitch(name, switch.address, switch.device_id)
-    return ShellSwitch(name, switch.address, switch.device_id, files.ca, files.certificate, files.key, tls=True)
-
-
-def arguments(place: ShellSwitch, election_id: int) -> list[str]:
-    """Return the arguments of p4runtime-shell."""
-    out = ["--grpc-addr", place.address, "--device-id", str(place.device_id), "--election-id", f"0,{election_id}"]
-    if place.tls:
-        out.append("--ssl")
-        for option, file in (("--cacert", place.ca), ("--cert", place.certificate), ("--private-key", place.key)):
-            out += [] if file is None else [option, str(file)]
+def arguments(switch: Any, election_id: int) -> list[str]:
+    out = ["--grpc-addr", switch.address, "--device-id", str(switch.device_id), "--election-id", f"0,{election_id}"]
+    if tls := getattr(switch, "tls", None):
+        files = (("--cacert", tls.ca), ("--cert", tls.certificate), ("--private-key", tls.key))
+        out += ["--ssl", *(text for option, file in files if file for text in (option, str(file)))]
     return out
 
 
-def _start(place: ShellSwitch) -> None:
-    """Replace this process by the shell."""
-    from echelon.cli.shell_environment import ShellEnvironment, cache_directory, clean
-
-    environment = ShellEnvironment(cache_directory(os.environ))
-    _make(environment)
-    # Two controllers must not have the same id; any two shells almost surely differ.
-    election_id = random.randint(1, HIGHEST_BACKUP_ID)
-    typer.echo(
-        _BANNER.format(name=place.name, address=place.address, device_id=place.device_id, election_id=election_id),
-        err=True,
-    )
-    command = [str(environment.python), "-m", "p4runtime_sh", *arguments(place, election_id)]
-    os.execve(command[0], command, clean(os.environ))
-
-
-def _make(environment: ShellEnvironment) -> None:
-    from echelon.cli.shell_environment import ShellEnvironmentError
-
-    if environment.is_made:
-        return
-    try:
-        with ShownProgress() as progress:
-            progress.stage("making the environment of p4runtime-shell (once)")
-            environment.make()
-    except ShellEnvironmentError as error:
-        fail(str(error), FAILED)
-    except KeyboardInterrupt:
-        fail("interrupted", INTERRUPTED)
+def shell_python(cache: Path) -> Path:
+    """Return the Python of the shell's environment below `cache`. Make it if it is not there, or end the command."""
+    home = cache / f"p4runtime-shell-{hashlib.sha256(f'{PINS} {sys.version}'.encode()).hexdigest()[:12]}"
+    if not home.exists():
+        command = ["sh", "-ec", _MAKE, sys.executable, f"{home}-{os.getpid()}", str(home), PINS]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            fail(f"{_CANNOT}: {(done.stderr or done.stdout or 'no message').strip().splitlines()[-1]}", FAILED)
+    return home / "bin" / "python"

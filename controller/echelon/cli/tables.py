@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,7 @@ from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON (docs/command-line.md has its fields).")]
 
@@ -42,9 +43,34 @@ STYLES = {
 @dataclass(frozen=True, slots=True)
 class Column:
     title: str
+    of: Callable[[Any], object] | None = None
+    """What a cell says of the thing in its row; None: its attribute of the column's title."""
     right: bool = False
     wraps: bool = False
     """Whether a cell may take several lines if the terminal is narrow."""
+
+    def cell(self, thing: Any) -> str:
+        """Return the text of the cell of `thing`, which is a dash if there is nothing to say."""
+        said = getattr(thing, self.title) if self.of is None else self.of(thing)
+        return "-" if said is None else str(said)
+
+
+def show_all(
+    columns: Sequence[Column], things: Iterable[Any], nothing: str = "", problems: Mapping[str, str] | None = None
+) -> None:
+    """Print a row for each of `things`, as `show` does."""
+    show(columns, cells(columns, things), nothing, problems)
+
+
+def cells(columns: Sequence[Column], things: Iterable[Any]) -> list[list[str]]:
+    return [[column.cell(thing) for column in columns] for thing in things]
+
+
+def line(text: str, style: str = "") -> Text:
+    """Return a text for a terminal that takes one line, however narrow that is."""
+    from rich.text import Text
+
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 def show(

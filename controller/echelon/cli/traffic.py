@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Cross traffic: draw it, look at it, send it over real sockets.", cls=CommandGroup, no_args_is_help=True
 )
-generate = typer.Typer(help="Draw a schedule of flows and write it to a file.", no_args_is_help=True)
-app.add_typer(generate, name="generate")
 
 _MOST_S = 1e9
 _MOST_INTERVALS = 10**5
@@ -58,186 +56,6 @@ def _option(name: str, parse: Callable[[Any], T], text: object) -> T:
         return parse(text)
     except ValueError as error:
         fail(f"{name}: {error}", BAD_INPUT)
-
-
-# --- generate ------------------------------------------------------------------------------------------------------
-
-Load = Annotated[str, typer.Option(help="Payload of all flows together, e.g. 20Mbit/s.", metavar="RATE")]
-Duration = Annotated[str, typer.Option(help="Length of the schedule, e.g. 10s.", metavar="TIME")]
-Sources = Annotated[
-    list[str], typer.Option("--src", help="A host that sends; repeatable. Every source sends to every destination.")
-]
-Destinations = Annotated[list[str], typer.Option("--dst", help="A host that receives; repeatable.")]
-Out = Annotated[Path, typer.Option("--out", "-o", help="The file to write.", metavar="FILE.csv")]
-Sizes = Annotated[
-    str, typer.Option(help="Distribution of sizes: a name (see echelon traffic sizes) or a file.", metavar="NAME")
-]
-SizeScale = Annotated[str, typer.Option(help="Factor of all sizes, e.g. 0.01 or 1/100.", metavar="FACTOR")]
-Reading = Annotated[
-    str,
-    typer.Option(
-        help="How to read the distribution: points (only sizes in its table) or linear (also sizes between them)."
-    ),
-]
-Gaps = Annotated[
-    str, typer.Option(help="Distribution of the gaps between starts: exponential, or poisson as printed in the thesis.")
-]
-DrawOption = Annotated[
-    str,
-    typer.Option(
-        "--draw",
-        help="matched: the schedule has the requested load; printed: as in the thesis, where the load is random.",
-    ),
-]
-Seed = Annotated[int, typer.Option(help="Seed for all random choices. The same seed gives the same schedule.", min=0)]
-
-
-@generate.command()
-def consistent(
-    load: Load,
-    duration: Duration,
-    out: Out,
-    src: Sources,
-    dst: Destinations,
-    sizes: Sizes = "web_search",
-    size_scale: SizeScale = "1",
-    reading: Reading = "points",
-    gaps: Gaps = "exponential",
-    draw: DrawOption = "matched",
-    seed: Seed = 0,
-    as_json: tables.AsJson = False,
-) -> None:
-    """Generate flows of random sizes at random times (Algorithm 1 of the thesis).
-
-    Example: echelon traffic generate consistent --load 20Mbit/s --duration 10s --src h1 --dst h2 -o flows.csv
-    """
-    from echelon.traffic.models import Consistent, pairs_of
-
-    with _one_line_errors():
-        sizes_ = _sizes(sizes, size_scale, reading)
-        model = _model(Consistent.name, lambda: Consistent(pairs_of(src, dst), _load(load), sizes_, gaps, draw))
-        _generate(model, duration, seed, out, as_json)
-
-
-@generate.command()
-def burst(
-    load: Load,
-    duration: Duration,
-    out: Out,
-    src: Sources,
-    dst: Destinations,
-    burst: Annotated[
-        str, typer.Option(help="Length of a burst, e.g. 1ms; the period is ten times as long.", metavar="TIME")
-    ] = "1ms",
-    sizes: Sizes = "web_search",
-    size_scale: SizeScale = "1",
-    reading: Reading = "points",
-    gaps: Gaps = "exponential",
-    draw: DrawOption = "matched",
-    seed: Seed = 0,
-    as_json: tables.AsJson = False,
-) -> None:
-    """Draw flows with bursts: 30 % of the bytes in a tenth of the time (Algorithm 2 of the thesis).
-
-    Example: echelon traffic generate burst --load 20Mbit/s --duration 10s --src h1 --dst h2 -o flows.csv
-    """
-    from echelon.traffic.models import Burst, pairs_of
-
-    with _one_line_errors():
-        sizes_, burst_us = _sizes(sizes, size_scale, reading), _microseconds("--burst", burst)
-        model = _model(Burst.name, lambda: Burst(pairs_of(src, dst), _load(load), sizes_, gaps, draw, burst_us))
-        _generate(model, duration, seed, out, as_json)
-
-
-@generate.command("long")
-def long_flows(
-    load: Load,
-    duration: Duration,
-    out: Out,
-    src: Sources,
-    dst: Destinations,
-    parallel: Annotated[int, typer.Option(help="Total number of flows; they share the load.", min=1)] = 4,
-    piece: Annotated[
-        str, typer.Option(help="Length of the pieces into which a flow's load is divided, e.g. 1s.", metavar="TIME")
-    ] = "1s",
-    as_json: tables.AsJson = False,
-) -> None:
-    """Generate flows like iperf's: from the beginning to the end, each at a fixed rate.
-
-    Example: echelon traffic generate long --load 20Mbit/s --duration 10s --src h1 --dst h2 -o flows.csv
-    """
-    from echelon.traffic.models import Long, pairs_of
-
-    with _one_line_errors():
-        piece_us = _microseconds("--piece", piece)
-        model = _model(Long.name, lambda: Long(pairs_of(src, dst), _load(load), parallel, piece_us))
-        _generate(model, duration, 0, out, as_json)
-
-
-def _load(text: str) -> int:
-    from echelon.quantities import rate_bps
-
-    return _option("--load", rate_bps, text)
-
-
-def _microseconds(name: str, text: str) -> int:
-    from echelon.quantities import duration_s
-
-    return round(_option(name, duration_s, text) * 10**6)
-
-
-def _sizes(name: str, scale: str, reading: str) -> SizeDistribution:
-    from echelon.documents import suggestion
-    from echelon.quantities import number, shown
-    from echelon.traffic.sizes import READINGS, load_sizes
-
-    if reading not in READINGS:
-        fail(f"--reading: {shown(reading)} is not known ({suggestion(reading, READINGS)})")
-    return _option("--size-scale", load_sizes(name, reading).scaled, _option("--size-scale", number, scale))
-
-
-def _model(name: str, make: Callable[[], T]) -> T:
-    """Return what `make` makes of the options of a model; report its errors with the model's name."""
-    try:
-        return make()
-    except ValueError as error:
-        fail(f"echelon traffic generate {name}: {error}")
-
-
-def _generate(model: TrafficModel, duration: str, seed: int, out: Path, as_json: bool) -> None:
-    from random import Random
-
-    from echelon.traffic.schedule import Schedule, write_schedule
-
-    duration_us = _microseconds("--duration", duration)
-    if not duration_us:
-        fail(f"--duration: '{duration}' is too short (give a microsecond or more)")
-    with ShownProgress() as progress:
-        progress.stage("drawing flows")
-        drawn = _model(model.name, lambda: model.schedule(duration_us, Random(seed)))
-        schedule = Schedule(drawn.flows, drawn.duration_us, {**drawn.about, "seed": str(seed)})
-        progress.stage(f"writing {len(schedule.flows)} flows")
-        write_schedule(schedule, out)
-    if as_json:
-        tables.show_json(
-            {
-                "file": out,
-                "flows": len(schedule.flows),
-                "duration_s": schedule.duration_us / 1e6,
-                "offered_bps": schedule.offered_bps,
-                "asked_bps": model.load_bps,
-            }
-        )
-        return
-    typer.echo(
-        f"{out}: {len(schedule.flows)} flows in {figures.duration(schedule.duration_us / 1e6)}, offered load"
-        f" {_rate(schedule.offered_bps)}, {schedule.offered_bps / model.load_bps:.2%} of {_rate(model.load_bps)}"
-    )
-
-
-def _rate(bits_per_second: float) -> str:
-    """Return a rate to four significant digits."""
-    return figures.rate(int(float(f"{bits_per_second:.4g}")))
 
 
 # --- show, sizes ---------------------------------------------------------------------------------------------------
@@ -300,23 +118,16 @@ def show(
             ("in bursts", f"{statistics.burst_share(schedule, burst_us):.2%} of bytes" if burst_us else ""),
         ]
         tables.pairs([*facts, *((key, value) for key, value in schedule.about.items())])
-        columns = [
-            tables.Column("from"),
-            tables.Column("to"),
-            *(tables.Column(title, right=True) for title in ("flows", "bytes", "load", "share")),
-        ]
         total = schedule.total_bytes or 1
-        rows = [
-            (
-                *load.pair,
-                str(load.flows),
-                _size(load.total_bytes),
-                _rate(load.offered_bps),
-                f"{load.total_bytes / total:.1%}",
-            )
-            for load in loads[:_PAIRS_SHOWN]
-        ]
-        tables.show(columns, rows, "no flows")
+        columns = (
+            tables.Column("from", lambda of: of.pair[0]),
+            tables.Column("to", lambda of: of.pair[1]),
+            tables.Column("flows", right=True),
+            tables.Column("bytes", lambda of: _size(of.total_bytes), right=True),
+            tables.Column("load", lambda of: _rate(of.offered_bps), right=True),
+            tables.Column("share", lambda of: f"{of.total_bytes / total:.1%}", right=True),
+        )
+        tables.show_all(columns, loads[:_PAIRS_SHOWN], "no flows")
         if len(loads) > _PAIRS_SHOWN:
             typer.echo(f"and {len(loads) - _PAIRS_SHOWN} pairs more")
         if out is not None:
@@ -663,3 +474,172 @@ def _report_json(replay: Replay, length_s: float, capacity_bps: int | None, ecn:
         "intervals": [{"from_s": from_s, **asdict(part)} for from_s, part in replay.intervals(length_s)],
     }
     tables.show_json(document)
+
+
+# --- generate ------------------------------------------------------------------------------------------------------
+
+_OF_SIZES = ("sizes", "size_scale", "reading", "gaps", "draw", "seed")
+MODELS = {"consistent": _OF_SIZES, "burst": (*_OF_SIZES, "burst"), "long": ("parallel", "piece")}
+"""The options of each model, besides those that all have."""
+
+
+@app.command()
+def generate(
+    context: typer.Context,
+    model: Annotated[str, typer.Argument(help=f"The model: {', '.join(MODELS)}.", metavar="MODEL")],
+    load: Annotated[str, typer.Option(help="Payload of all flows together, e.g. 20Mbit/s.", metavar="RATE")],
+    duration: Annotated[str, typer.Option(help="Length of the schedule, e.g. 10s.", metavar="TIME")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write.", metavar="FILE.csv")],
+    src: Annotated[
+        list[str],
+        typer.Option("--src", help="A host that sends; repeatable. Every source sends to every destination."),
+    ],
+    dst: Annotated[list[str], typer.Option("--dst", help="A host that receives; repeatable.")],
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            help="Distribution of sizes: a name (see echelon traffic sizes) or a file. Default: web_search.",
+            metavar="NAME",
+        ),
+    ] = None,
+    size_scale: Annotated[
+        str | None, typer.Option(help="Factor of all sizes, e.g. 0.01 or 1/100. Default: 1.", metavar="FACTOR")
+    ] = None,
+    reading: Annotated[
+        str | None,
+        typer.Option(
+            help="How to read the distribution: points (only sizes in its table; the default) or linear (also sizes "
+            "between them)."
+        ),
+    ] = None,
+    gaps: Annotated[
+        str | None,
+        typer.Option(
+            help="Distribution of the gaps between starts: exponential (the default), or poisson as printed in the "
+            "thesis."
+        ),
+    ] = None,
+    draw: Annotated[
+        str | None,
+        typer.Option(
+            "--draw",
+            help="matched (the default): the schedule has the requested load; printed: as in the thesis, where the "
+            "load is random.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Seed for all random choices. The same seed gives the same schedule. Default: 0.", min=0),
+    ] = None,
+    burst: Annotated[
+        str | None,
+        typer.Option(help="Length of a burst; the period is ten times as long. Default: 1ms.", metavar="TIME"),
+    ] = None,
+    parallel: Annotated[
+        int | None, typer.Option(help="Total number of long flows; they share the load. Default: 4.", min=1)
+    ] = None,
+    piece: Annotated[
+        str | None,
+        typer.Option(
+            help="Length of the pieces into which a long flow's load is divided. Default: 1s.", metavar="TIME"
+        ),
+    ] = None,
+    as_json: tables.AsJson = False,
+) -> None:
+    """Draw a schedule of flows and write it to a file.
+
+    consistent: flows of random sizes at random times (Algorithm 1 of the thesis). burst: 30 % of the bytes in a tenth
+    of the time (Algorithm 2). long: flows like iperf's, from the beginning to the end, each at a fixed rate.
+
+    Example: echelon traffic generate consistent --load 20Mbit/s --duration 10s --src h1 --dst h2 -o flows.csv
+    """
+    from echelon.documents import suggestion
+    from echelon.traffic import models
+
+    if model not in MODELS:
+        fail(f"echelon traffic generate: unknown model '{model}' ({suggestion(model, MODELS)})")
+    for name in {name for names in MODELS.values() for name in names} - set(MODELS[model]):
+        if context.params[name] is not None:
+            known = ", ".join(f"--{option.replace('_', '-')}" for option in MODELS[model])
+            fail(f"--{name.replace('_', '-')}: does not go with model '{model}' (it has {known})")
+    kind: Any = {of.name: of for of in (models.Consistent, models.Burst, models.Long)}[model]
+    with _one_line_errors():
+        arguments: dict[str, Any] = {}
+        if "sizes" in MODELS[model]:
+            distribution = _sizes(sizes or "web_search", size_scale or "1", reading or "points")
+            arguments = {"sizes": distribution, "gaps": gaps or "exponential", "draw": draw or "matched"}
+        if burst is not None:
+            arguments["burst_us"] = _microseconds("--burst", burst)
+        if parallel is not None:
+            arguments["parallel"] = parallel
+        if piece is not None:
+            arguments["window_us"] = _microseconds("--piece", piece)
+        load_bps = _load(load)
+        made = _model(model, lambda: kind(models.pairs_of(src, dst), load_bps, **arguments))
+        _generate(made, duration, seed or 0, out, as_json)
+
+
+def _load(text: str) -> int:
+    from echelon.quantities import rate_bps
+
+    return _option("--load", rate_bps, text)
+
+
+def _microseconds(name: str, text: str) -> int:
+    from echelon.quantities import duration_s
+
+    return round(_option(name, duration_s, text) * 10**6)
+
+
+def _sizes(name: str, scale: str, reading: str) -> SizeDistribution:
+    from echelon.documents import suggestion
+    from echelon.quantities import number, shown
+    from echelon.traffic.sizes import READINGS, load_sizes
+
+    if reading not in READINGS:
+        fail(f"--reading: {shown(reading)} is not known ({suggestion(reading, READINGS)})")
+    return _option("--size-scale", load_sizes(name, reading).scaled, _option("--size-scale", number, scale))
+
+
+def _model(name: str, make: Callable[[], T]) -> T:
+    """Return what `make` makes of the options of a model; report its errors with the model's name."""
+    try:
+        return make()
+    except ValueError as error:
+        fail(f"echelon traffic generate {name}: {error}")
+
+
+def _generate(model: TrafficModel, duration: str, seed: int, out: Path, as_json: bool) -> None:
+    from random import Random
+
+    from echelon.traffic.schedule import Schedule, write_schedule
+
+    duration_us = _microseconds("--duration", duration)
+    if not duration_us:
+        fail(f"--duration: '{duration}' is too short (give a microsecond or more)")
+    with ShownProgress() as progress:
+        progress.stage("drawing flows")
+        drawn = _model(model.name, lambda: model.schedule(duration_us, Random(seed)))
+        schedule = Schedule(drawn.flows, drawn.duration_us, {**drawn.about, "seed": str(seed)})
+        progress.stage(f"writing {len(schedule.flows)} flows")
+        write_schedule(schedule, out)
+    if as_json:
+        tables.show_json(
+            {
+                "file": out,
+                "flows": len(schedule.flows),
+                "duration_s": schedule.duration_us / 1e6,
+                "offered_bps": schedule.offered_bps,
+                "asked_bps": model.load_bps,
+            }
+        )
+        return
+    typer.echo(
+        f"{out}: {len(schedule.flows)} flows in {figures.duration(schedule.duration_us / 1e6)}, offered load"
+        f" {_rate(schedule.offered_bps)}, {schedule.offered_bps / model.load_bps:.2%} of {_rate(model.load_bps)}"
+    )
+
+
+def _rate(bits_per_second: float) -> str:
+    """Return a rate to four significant digits."""
+    return figures.rate(int(float(f"{bits_per_second:.4g}")))

@@ -20,22 +20,19 @@ from echelon.control.errors import one_line
 from echelon.documents import parse_document, read_document
 from echelon.errors import Code
 from echelon.jobs.spec import JobSpec
-from echelon.service.resources import (
+from echelon.service.api.dryruns import DryRunResource
+from echelon.service.api.jobs import (
     ConnectionsResource,
-    DryRunResource,
-    EventResource,
     HostMeasurement,
-    IntentResource,
     JobResource,
     JobSummary,
-    LinkResource,
-    PlanResource,
-    PolicyResource,
-    StatusResource,
-    SwitchDifference,
-    SwitchQueues,
-    SwitchResource,
+    ReportedIteration,
 )
+from echelon.service.api.links import LinkResource
+from echelon.service.api.plan import PlanResource
+from echelon.service.api.policy import PolicyResource
+from echelon.service.api.status import EventResource, StatusResource
+from echelon.service.api.switches import IntentResource, SwitchDifference, SwitchQueues, SwitchResource
 from echelon.telemetry.sizes import HostIteration
 
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -183,15 +180,7 @@ class Client:
 
     def report_iterations(self, job: str, host: str, iterations: Iterable[HostIteration]) -> HostMeasurement:
         """Replace what a host measured of a job's latest iterations, oldest first."""
-        measured = [
-            {
-                "duration": f"{float(one.duration_s):.9f} s",
-                "sent": {other: f"{size} B" for other, size in one.sent_bytes.items() if size},
-                **({"retransmitted": f"{one.retransmitted_bytes} B"} if one.retransmitted_bytes else {}),
-                "stalled": f"{float(one.stalled_s):.9f} s",
-            }
-            for one in iterations
-        ]
+        measured = [ReportedIteration.written(one) for one in iterations]
         return self._send(HostMeasurement, "PUT", _path("jobs", job, "iterations", host), {"iterations": measured})
 
     # --- plan, policy ----------------------------------------------------------------------------------------------

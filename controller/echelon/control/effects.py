@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from echelon.control.decisions import DecisionDue
 from echelon.control.errors import ServiceError
 from echelon.control.events import (
     Alarm,
@@ -31,11 +32,10 @@ from echelon.control.events import (
 )
 from echelon.control.facts import Fact
 from echelon.control.jobs import RegisteredJob
+from echelon.control.lines import Alone
 from echelon.control.planning import MakePolicy, Planned, Planner, PlanningError, PlanRequest
-from echelon.control.reacting import DecisionDue
 from echelon.control.records import Changes
 from echelon.control.rehearsal import Situation, outcome
-from echelon.control.scheduler import CentralScheduler
 from echelon.documents import DocumentError
 from echelon.execution import duration_s
 from echelon.fabric.model import Fabric
@@ -119,7 +119,9 @@ class UseTerm:
     term: int
 
 
-# -- work: pure, but long; it may run anywhere, planning one at a time -------------------------------------------------
+# -- work that takes long; it may run anywhere -------------------------------------------------------------------------
+# Work carries values, and a planner only as `lent`: what that keeps grows with all jobs, so that it is no copy but the
+# planner itself, for one piece of work at a time. Nothing else touches it until the answer is there (`PlanPipeline`).
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,38 +132,36 @@ class BuildJob:
     job: RegisteredJob
 
     def run(self) -> JobBuilt:
-        """Build the graph, which stays with the job."""
+        """Build the graph."""
         try:
-            self.job.build()
+            return JobBuilt(self.request, self.job.with_graph())
         except DocumentError as error:
             return JobBuilt(self.request, error)
         except Exception as error:
             # A fault of ours at one job must not keep its later changes waiting.
             return JobBuilt(self.request, ServiceError(f"the job cannot be built: {type(error).__name__}: {error}"))
-        return JobBuilt(self.request, None)
 
 
 @dataclass(frozen=True, slots=True)
 class MakePlan:
-    """Make a plan. The planner is lent out until the answer is there."""
+    """Make a plan."""
 
-    planner: Planner
+    lent: Planner
     wanted: PlanRequest
 
     def run(self) -> PlanMade | PlanFailed:
         """Make the plan."""
         try:
-            return PlanMade(self.planner.plan(self.wanted))
+            return PlanMade(self.lent.plan(self.wanted))
         except PlanningError as error:
             return PlanFailed(str(error))
 
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """Make a reactive policy's decision. Planner and scheduler are lent out until the answer is there."""
+    """Make a reactive policy's decision."""
 
-    planner: Planner
-    scheduler: CentralScheduler
+    lent: Planner
     due: DecisionDue
     last: Planned
     fabric: Fabric
@@ -169,17 +169,16 @@ class Decide:
     def run(self) -> PlanMade | PlanFailed:
         """Make the decision."""
         try:
-            return PlanMade(self.planner.react(self.scheduler, self.due, self.last, self.fabric))
+            return PlanMade(self.lent.react(self.due, self.last, self.fabric))
         except PlanningError as error:
             return PlanFailed(str(error))
 
 
 @dataclass(frozen=True, slots=True)
 class ListSearches:
-    """Find out which searches for better plans the last plan lacks. The planner is lent out until the answer is
-    there."""
+    """Find out which searches for better plans the last plan lacks."""
 
-    planner: Planner
+    lent: Planner
     last: Planned
     fabric: Fabric
     again: Collection[str] = ()
@@ -190,7 +189,7 @@ class ListSearches:
     def run(self) -> SearchesListed:
         """Ask the policy."""
         try:
-            return SearchesListed(*self.planner.due_searches(self.last, self.fabric, self.again, self.starts_s))
+            return SearchesListed(*self.lent.due_searches(self.last, self.fabric, self.again, self.starts_s))
         except Exception as error:
             # A policy is anybody's code.
             return SearchesListed((), {}, f"policy {self.last.plan.policy} failed: {type(error).__name__}: {error}")
@@ -198,9 +197,9 @@ class ListSearches:
 
 @dataclass(frozen=True, slots=True)
 class Improve:
-    """Plan the same jobs with what was adopted for a group. The planner is lent out until the answer is there."""
+    """Plan the same jobs with what was adopted for a group."""
 
-    planner: Planner
+    lent: Planner
     group: Group
     last: Planned
     fabric: Fabric
@@ -208,24 +207,24 @@ class Improve:
     def run(self) -> PlanMade | PlanFailed:
         """Make the plan."""
         try:
-            return PlanMade(self.planner.improve(self.group, self.last, self.fabric))
+            return PlanMade(self.lent.improve(self.group, self.last, self.fabric))
         except PlanningError as error:
             return PlanFailed(str(error))
 
 
 @dataclass(frozen=True, slots=True)
 class Rehearse:
-    """Make a plan on a copy of the planner, which is lent out until the answer is there."""
+    """Make a plan on a copy of the planner."""
 
     request: int
-    planner: Planner
+    lent: Planner
     before: Situation
     wanted: PlanRequest
 
     def run(self) -> Rehearsed:
         """Make the plan."""
         try:
-            planned = self.planner.copy().plan(self.wanted)
+            planned = self.lent.copy().plan(self.wanted)
         except PlanningError as error:
             return Rehearsed(self.request, self.before, str(error))
         return Rehearsed(self.request, self.before, Situation(planned, self.wanted.fabric, self.wanted.policy))
@@ -288,7 +287,7 @@ class TimeAlone:
     """
 
     job: RegisteredJob
-    number: int
+    generation: int
     fabric: Fabric
 
     def run(self) -> TimedAlone | None:
@@ -301,7 +300,7 @@ class TimeAlone:
             return None
         head = head_flow(job)
         head_s = 0.0 if head is None else float(alone.flows[head].start - alone.start)
-        return TimedAlone(self.job.name, self.number, float(duration_s(alone)), head_s)
+        return TimedAlone(self.job.name, Alone(self.generation, float(duration_s(alone)), head_s))
 
 
 PlanningWork: TypeAlias = MakePlan | Decide | Rehearse | ListSearches | Improve

@@ -8,8 +8,9 @@ from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
 from echelon.control.errors import ServiceError
-from echelon.control.jobs import NO_QUOTA, BuiltJob, Quota
+from echelon.control.jobs import NO_QUOTA, BuiltJob, Quota, RegisteredJob
 from echelon.control.jobstore import ChosenPolicy
+from echelon.control.lines import Alone
 from echelon.control.planning import DueSearch, Planned
 from echelon.control.rehearsal import ChangeOutcome, Situation
 from echelon.documents import DocumentError
@@ -17,6 +18,7 @@ from echelon.jobs.spec import JobSpec
 from echelon.lowering.identity import FiveTuple
 from echelon.lowering.intent import TableEntry
 from echelon.policies.base import Choice, Group, Labelled
+from echelon.southbound.events import SwitchEvent
 from echelon.telemetry.sizes import HostIteration
 
 
@@ -151,10 +153,10 @@ Request: TypeAlias = ChangeRequest | DryRun | AwaitJob | ReportIterations
 
 @dataclass(frozen=True, slots=True)
 class JobBuilt:
-    """The graph of the job that a request brings is built, or cannot be."""
+    """The job that a request brings, with its graph, in answer to `BuildJob`; or the reason why it cannot be built."""
 
     request: int
-    error: DocumentError | ServiceError | None
+    built: RegisteredJob | DocumentError | ServiceError
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,14 +255,10 @@ class CountersFailed:
 
 @dataclass(frozen=True, slots=True)
 class TimedAlone:
-    """An iteration of this very job object takes that long (seconds) on an otherwise empty fabric."""
+    """It is known how long an iteration of a job takes alone, in answer to `TimeAlone`."""
 
     job: str
-    number: int
-    """The generation of the job that was timed."""
-    duration_s: float
-    head_s: float = 0.0
-    """Seconds after which its head flow starts."""
+    alone: Alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,43 +289,7 @@ class Alarm:
     switch: str = ""
 
 
-# -- what switches tell ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchConnected:
-    """There is a new session with a switch, which may have been restarted since the one before."""
-
-    switch: str
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchChanged:
-    """The connection with a switch came into another state (`echelon.southbound.lifecycle.State`)."""
-
-    switch: str
-    state: Literal["connecting", "backup", "writing", "ready", "away", "refused"]
-    problem: str | None = None
-    holds: int | None = None
-    """The last intents that the switch acknowledged, in this session or an earlier one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    """A switch holds the intent of that version, and nothing else of ours."""
-
-    switch: str
-    version: int
-    encoding_s: float = 0.0
-    rpc_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class IntentRefused:
-    """A switch refuses part of its intent."""
-
-    switch: str
-    problem: str
+# -- what switches tell, besides `echelon.southbound.events` -----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,14 +300,6 @@ class Digests:
     switch: str
     digests: Sequence[Mapping[str, int]]
     """The fields of `flow_event_t`, by name, in the switch's order."""
-
-
-@dataclass(frozen=True, slots=True)
-class HigherPrimary:
-    """A switch obeys a controller whose election id is not below our term."""
-
-    switch: str
-    election_id: int
 
 
 Event: TypeAlias = (
@@ -369,10 +323,6 @@ Event: TypeAlias = (
     | TermSaved
     | TermFailed
     | Alarm
-    | SwitchConnected
-    | SwitchChanged
-    | Acknowledged
-    | IntentRefused
+    | SwitchEvent
     | Digests
-    | HigherPrimary
 )

@@ -1,4 +1,5 @@
-"""The facts that the controller reports to logs and metrics. They change nothing."""
+"""The facts that the machine and the shell around it tell. They change nothing; `echelon.service.told` says what logs
+and metrics make of each."""
 
 from __future__ import annotations
 
@@ -6,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
+
+from echelon.control.progress import JobState
+from echelon.southbound.lifecycle import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,4 +260,106 @@ Fact: TypeAlias = (
     | CountersUnread
     | TermContested
     | TermNotRaised
+)
+
+
+# -- facts of the shell ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JobsCounted:
+    """So many jobs are in each state; a state that is not named has none."""
+
+    by_state: Mapping[JobState, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchAdded:
+    """There is a connection to be had with a switch."""
+
+    switch: str
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchInState:
+    """A switch has come into a state."""
+
+    switch: str
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchSessionOpened:
+    """There is a new session with a switch."""
+
+    switch: str
+
+
+@dataclass(frozen=True, slots=True)
+class IntentWritten:
+    """A switch has acknowledged its whole intent."""
+
+    switch: str
+    inserted: int
+    modified: int
+    deleted: int
+    duration_s: float
+    """From encoding to the last acknowledgement."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesCounted:
+    """So many entries a switch holds of ours and of others, should hold, and refuses."""
+
+    switch: str
+    held: int
+    wanted: int
+    foreign: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchAudited:
+    """An audit found that many entries of a switch different from what had been written."""
+
+    switch: str
+    drift: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAnswered:
+    """A client has its answer."""
+
+    method: str
+    route: str | None
+    """The template (/jobs/{name}), never the address that was asked for; None: there is no such route."""
+    status: int
+    role: str | None
+    """The role of the token; None: there was no valid one."""
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeCommitted:
+    """A change is durable, so long after the store was asked."""
+
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFailed:
+    """The store failed to commit a change."""
+
+
+ShellFact: TypeAlias = (
+    JobsCounted
+    | SwitchAdded
+    | SwitchInState
+    | SwitchSessionOpened
+    | IntentWritten
+    | EntriesCounted
+    | SwitchAudited
+    | RequestAnswered
+    | ChangeCommitted
+    | CommitFailed
 )

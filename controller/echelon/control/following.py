@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 from echelon.control.events import Instant
 from echelon.control.facts import DigestsReceived, Fact, IterationTimed, JobLeft, JobSeen, TardinessSeen
@@ -28,51 +29,58 @@ class DecodedReport:
     """Jobs whose corrections are others than before."""
 
 
+@dataclass
+class _Followed:
+    """A job as the tracker knows it, for as long as it is in the plan."""
+
+    registered: RegisteredJob
+    flows: tuple[FlowPlan, ...]
+    """Its flows in the plan."""
+    head_at: float | None = None
+    """When its head flow started last, in seconds since the epoch."""
+
+    @cached_property
+    def by_name(self) -> Mapping[str, FlowPlan]:
+        """The flows by name, of a job that was seen under this plan."""
+        return {flow.flow: flow for flow in self.flows}
+
+
 class Following:
     """The telemetry of all jobs in the plan."""
 
     def __init__(self) -> None:
         self.log = FlowLog()
         """The flows that switches saw last."""
-        self.heads: dict[str, float] = {}
-        """When the head flow of each job that is timed started last, in seconds since the epoch."""
         self._tracker = Tracker()
         self._decoder = Decoder()
-        self._plans: dict[str, Mapping[str, FlowPlan]] = {}
-        """The flows in the plan by name, of each job that was seen under it."""
-        self._jobs: dict[str, tuple[RegisteredJob, tuple[FlowPlan, ...]]] = {}
-        """Each job as the tracker knows it, and its flows in the plan."""
+        self._jobs: dict[str, _Followed] = {}
 
-    def planned(self, planned: Planned, now_s: float) -> tuple[list[Fact], list[str]]:
+    def follow_plan(self, planned: Planned, now_s: float) -> tuple[list[Fact], list[str]]:
         """Follow the jobs of a new plan and no others.
 
         Returns the facts that follow, and the jobs whose observations call for a correction that is not in the plan.
         """
-        self.installing(planned, now_s)
+        self.learn_numbers(planned, now_s)
         by_job = planned.plan.by_job
         facts: list[Fact] = []
         for name in [name for name in self._jobs if name not in by_job]:
             self._tracker.remove(name)
-            self.heads.pop(name, None)
             del self._jobs[name]
-            self._plans.pop(name, None)
             facts.append(JobLeft(name))
         corrected = []
         for registered in planned.registered:
             name = registered.name
-            flows = by_job.get(name)
-            known, before = self._jobs.get(name, (None, None))
-            if flows is None or (known is registered and before is flows):
+            flows, known = by_job.get(name), self._jobs.get(name)
+            if flows is None or (known is not None and known.registered is registered and known.flows is flows):
                 continue
-            self._jobs[name] = registered, flows
-            self._plans.pop(name, None)
+            self._jobs[name] = _Followed(registered, flows, None if known is None else known.head_at)
             paths = paths_of(flows).get(name, {})
             self._tracker.add(registered.reported, paths, numbered_by_sender=registered.is_numbered_by_sender)
             if self._tracker.corrections(name) != registered.observed_s:
                 corrected.append(name)
         return facts, corrected
 
-    def installing(self, planned: Planned, now_s: float) -> None:
+    def learn_numbers(self, planned: Planned, now_s: float) -> None:
         """Learn the flow numbers of intents before any switch has them."""
         for intent in planned.intents.values():
             self._decoder.hold(intent, now_s)
@@ -82,7 +90,7 @@ class Following:
         self._tracker.reconnected(switch)
         self.log.reconnected(switch)
 
-    def report(self, switch: str, digests: Sequence[Mapping[str, int]], now: Instant) -> DecodedReport:
+    def note_digests(self, switch: str, digests: Sequence[Mapping[str, int]], now: Instant) -> DecodedReport:
         """Decode a list of digests and take note of it."""
         decoded = self._decoder.decode(switch, digests, now.s)
         facts: list[Fact] = [DigestsReceived(switch, len(decoded.events), decoded.unknown)]
@@ -96,7 +104,7 @@ class Following:
             self._note(event, now.at)
             if seen.iteration_s is not None:
                 facts.append(IterationTimed(event.job, float(seen.iteration_s)))
-                self.heads[event.job] = self.log.at(switch, float(event.time_s)) or now.at
+                self._jobs[event.job].head_at = self.log.at(switch, float(event.time_s)) or now.at
             if seen.tardiness_s is not None:
                 facts.append(TardinessSeen(event.job, float(seen.tardiness_s)))
             if seen.corrected:
@@ -104,10 +112,7 @@ class Following:
         return DecodedReport(decoded.events, tuple(facts), tuple(corrected))
 
     def _note(self, event: FlowEvent, at: float) -> None:
-        plans = self._plans.get(event.job)
-        if plans is None:
-            plans = self._plans[event.job] = {flow.flow: flow for flow in self._jobs[event.job][1]}
-        flow = plans.get(event.flow)
+        flow = self._jobs[event.job].by_name.get(event.flow)
         if flow is not None:
             self.log.observe(event, flow.path, at, has_deadline=isinstance(flow.ranking, Deadline))
 
@@ -116,8 +121,14 @@ class Following:
 
         None: the observations are not of this job, but of a former one of its name.
         """
-        known, _ = self._jobs.get(job.name, (None, None))
-        return self._tracker.corrections(job.name) if known is not None and known.is_expected_as(job) else None
+        known = self._jobs.get(job.name)
+        is_same = known is not None and known.registered.is_expected_as(job)
+        return self._tracker.corrections(job.name) if is_same else None
+
+    def head_at(self, job: str) -> float | None:
+        """Return when the head flow of a job started last, in seconds since the epoch; None: it was not seen."""
+        known = self._jobs.get(job)
+        return None if known is None else known.head_at
 
     def view(self, job: str) -> JobView | None:
         """Return what was seen of a job; None: the job is in no plan."""

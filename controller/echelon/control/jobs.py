@@ -140,7 +140,7 @@ class RegisteredJob:
         }
 
     def with_reported(self, echelonflow: str, offsets_s: tuple[Fraction, ...]) -> RegisteredJob:
-        """Return the job with another arrangement function and no observations. `build` says whether it fits."""
+        """Return the job with another arrangement function and no observations. `with_graph` says whether it fits."""
         return replace(self, offsets_s={**self.offsets_s, echelonflow: offsets_s}, observed_s={})
 
     def with_connections(self, host: str, seen: frozenset[FiveTuple]) -> RegisteredJob:
@@ -155,9 +155,13 @@ class RegisteredJob:
             vars(twin).pop(graph, None)
         return twin
 
-    def build(self) -> None:
-        """Build `job` now. Raises as `reported` does."""
-        _ = self.job
+    def with_graph(self) -> RegisteredJob:
+        """Return the job with its graph: this one if it has it, or else another one. Raises as `reported` does."""
+        if "job" in vars(self):
+            return self
+        twin = altered(self)
+        _ = twin.job
+        return twin
 
     def is_expected_as(self, other: RegisteredJob) -> bool:
         """Return whether observations of one job can be held against the spec and the reports of the other."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from echelon.control.errors import RefusedError, UnknownError
 from echelon.control.jobs import RegisteredJob, free_number, from_document
+from echelon.control.lines import JobLine
 from echelon.control.records import Changes, Snapshot
 from echelon.documents import DocumentError, suggestion
 from echelon.fabric.model import Fabric
@@ -34,29 +35,44 @@ class ChosenPolicy:
         return f"{self.name}({', '.join(f'{key}={value}' for key, value in sorted(self.parameters.items()))})"
 
 
+class _Registered(Mapping[str, RegisteredJob]):
+    """The jobs of some lines, by name."""
+
+    def __init__(self, lines: Mapping[str, JobLine]) -> None:
+        self._lines = lines
+
+    def __getitem__(self, name: str) -> RegisteredJob:
+        return self._lines[name].registered
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+
 class JobStore:
     """The accepted state. Each `change_*` method returns what to save; call the method that applies it once saved.
 
-    `generation` counts accepted changes, and `generations` holds that of each job's last change.
+    `generation` counts accepted changes.
     """
 
     def __init__(self, fabric: Fabric, policy: ChosenPolicy, max_jobs: int) -> None:
-        self.jobs: dict[str, RegisteredJob] = {}
-        """The jobs in the order of their acceptance."""
+        self.lines: dict[str, JobLine] = {}
+        """What is known of each job, in the order of their acceptance."""
+        self.jobs: Mapping[str, RegisteredJob] = _Registered(self.lines)
+        """The jobs, in the same order."""
         self.policy = policy
         self.drained: frozenset[LinkEnds] = frozenset()
         self.fabric = fabric
         """The fabric without the drained links."""
         self.generation = 0
-        self.generations: dict[str, int] = {}
         self.whole_fabric = fabric
         """The fabric with all links."""
         self._max_jobs = max_jobs
         self._last_number = 0
-        self._reserved: dict[str, int] = {}
-        """Numbers of new jobs that are not saved yet, by job."""
 
-    def load(self, snapshot: Snapshot) -> None:
+    def restore(self, snapshot: Snapshot) -> None:
         """Take over what was saved. Raises `DocumentError` for a job that this version cannot read."""
         settings = snapshot["settings"]
         for name, document in sorted(snapshot["jobs"].items(), key=lambda item: float(item[1]["accepted_at"])):
@@ -82,36 +98,31 @@ class JobStore:
 
     def unchanged_since(self, generation: int) -> list[str]:
         """Return the jobs whose last change is not newer than `generation`."""
-        return [name for name, changed in self.generations.items() if changed <= generation]
+        return [name for name, line in self.lines.items() if line.generation <= generation]
 
     # -- jobs ----------------------------------------------------------------------------------------------------------
 
-    def number(self, name: str) -> int:
-        """Return the number of a job, or the one that it would get. Raises `RefusedError` when there is none."""
-        before = self.jobs.get(name)
-        if before is not None:
-            return before.number
-        if len(self.jobs) + len(self._reserved) >= self._max_jobs:
+    def free_number(self, reserved: Collection[int]) -> int:
+        """Return the number that a new job would get, besides the `reserved` ones of new jobs that are not saved yet.
+
+        Raises `RefusedError` when there is none.
+        """
+        if len(self.lines) + len(reserved) >= self._max_jobs:
             raise RefusedError(
                 f"there are {self._max_jobs} jobs, and this service takes no more (remove some, or raise limits.jobs)",
                 code="limit-reached",
             )
-        taken = [*(job.number for job in self.jobs.values()), *self._reserved.values()]
-        return free_number(taken, self._last_number)
+        return free_number([*(job.number for job in self.jobs.values()), *reserved], self._last_number)
 
-    def reserve_number(self, name: str) -> None:
-        """Reserve the number of a new job until `keep` or `release`. Raises as `number` does."""
-        if name not in self.jobs:
-            self._last_number = self._reserved[name] = self.number(name)
-
-    def release(self, name: str) -> None:
-        """Give up the number that was reserved for a job, if there is one."""
-        self._reserved.pop(name, None)
+    def reserve_number(self, job: RegisteredJob) -> None:
+        """Note that the number of a new job is taken: it comes back as late as possible."""
+        if job.name not in self.lines:
+            self._last_number = job.number
 
     def change_job(self, job: RegisteredJob) -> Changes:
         """Return what to save of a new or changed job; `keep` applies it."""
         puts: dict[Any, Mapping[str, Any]] = {("jobs", job.name): job.to_document()}
-        if job.name not in self.jobs:
+        if job.name not in self.lines:
             puts["settings", _NUMBER] = {"last": self._last_number}
         return Changes(puts)
 
@@ -121,19 +132,21 @@ class JobStore:
 
     def keep(self, job: RegisteredJob) -> None:
         """Hold a job that is saved."""
-        self.release(job.name)
-        self.jobs[job.name] = job
         self.generation += 1
-        self.generations[job.name] = self.generation
+        line = self.lines.get(job.name)
+        if line is None:
+            self.lines[job.name] = JobLine(job, self.generation)
+        else:
+            line.change(job, self.generation)
 
     def correct(self, job: RegisteredJob) -> None:
         """Hold a job with what switches observed of it, which is not saved."""
-        self.jobs[job.name] = job
+        self.lines[job.name].registered = job
         self.generation += 1
 
     def drop(self, name: str) -> None:
         """Forget a job that is no longer saved."""
-        del self.jobs[name], self.generations[name]
+        del self.lines[name]
         self.generation += 1
 
     # -- settings ------------------------------------------------------------------------------------------------------

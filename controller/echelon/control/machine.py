@@ -5,9 +5,9 @@ acknowledged by the switches, numbers of what has gone freed. Whatever breaks of
 was saved and from what the switches hold.
 
 `Machine.handle` takes one event and returns what is to be done; it does nothing by itself. The modules beside this one
-are its parts: `requests` (what clients ask), `dryruns` (what they only ask about), `pipeline` (one plan at a time),
-`reactions` (decisions of reactive policies), `searching` (better plans), `following` (telemetry), `progress` (how far
-jobs are) and `jobstore` (what was accepted).
+are its parts: `requests` (what clients ask, or only ask about), `pipeline` (one plan at a time), `reactive` (decisions
+of reactive policies), `searching` (better plans), `following` (telemetry), `progress` (how far jobs are) and `jobstore`
+(what was accepted). `lines` has the records that they share: one for each job, and one for each switch.
 """
 
 from __future__ import annotations
@@ -17,26 +17,32 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from echelon.control import effects, events, facts, measuring
-from echelon.control.contest import Contest
-from echelon.control.dryruns import DryRuns
+from echelon.control import effects, events, facts
+from echelon.control.agents import check_iterations
 from echelon.control.effects import Effect
 from echelon.control.errors import ServiceError, UnavailableError, UnknownError
 from echelon.control.events import ChangeRequest, Event, Instant, Request
 from echelon.control.following import Following
 from echelon.control.jobs import RegisteredJob
 from echelon.control.jobstore import ChosenPolicy, JobStore
-from echelon.control.measuring import Measurements
+from echelon.control.lines import SwitchLine
 from echelon.control.pipeline import CARRIED, RETRY_S, PlanPipeline
 from echelon.control.planning import Planned, Planner, PlanRequest
 from echelon.control.progress import Progress
-from echelon.control.reactions import Reactions
+from echelon.control.reactive import Reactions
 from echelon.control.records import Snapshot
-from echelon.control.requests import Requests
+from echelon.control.requests import DryRuns, Requests
 from echelon.control.searching import Searches
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
-from echelon.southbound.lifecycle import State
+from echelon.southbound.events import (
+    Acknowledged,
+    DriftRepaired,
+    HigherPrimary,
+    IntentRefused,
+    SwitchChanged,
+    SwitchConnected,
+)
 from echelon.telemetry.flow_log import FlowLog
 from echelon.telemetry.sizes import Measured, size_factors
 from echelon.telemetry.tracker import JobView
@@ -78,12 +84,25 @@ class InForce:
 
 
 @dataclass(slots=True)
-class _Switch:
-    state: State = "connecting"
-    holds: int | None = None
-    """The last intents that it acknowledged."""
-    told: int | None = None
-    """The last intents whose acknowledgement was told of."""
+class _PlanState:
+    """How far planning has come with what was accepted, in generations of the `JobStore`; -1: none."""
+
+    seen: int = -1
+    """The newest that a plan was wanted for."""
+    planning: int = -1
+    """The one that the plan under way has seen."""
+    began_s: float = 0.0
+    """When that plan was begun."""
+    planned: int = -1
+    """The one that the last plan has seen, whether it came into force or failed."""
+
+    def begin(self, generation: int, now_s: float) -> None:
+        """Note that a plan is begun."""
+        self.planning, self.began_s = generation, now_s
+
+    def end(self) -> None:
+        """Note that the plan under way is in force, or has failed."""
+        self.planned = self.planning
 
 
 class Machine:
@@ -95,18 +114,16 @@ class Machine:
 
     def __init__(self, settings: Settings, planner: Planner, snapshot: Snapshot, now: Instant) -> None:
         self.jobs = JobStore(settings.fabric, settings.policy, settings.max_jobs)
-        self.progress = Progress()
+        self._switches = {name: SwitchLine() for name in settings.fabric.switches}
+        self.progress = Progress(self.jobs.lines, self._switches)
         self.in_force: InForce | None = None
         self._settings = settings
         self._following = Following()
-        self._measurements = Measurements()
         self._pipeline = PlanPipeline(planner)
         self._reactions = Reactions()
         self.searches = Searches(after_s=settings.search_after_s, again=settings.search_again)
         self._requests = Requests(self.jobs, self.progress, settings.fabric, settings.flows_per_job)
         self._dry_runs = DryRuns(self.jobs, self._requests.check)
-        self._switches = {name: _Switch() for name in settings.fabric.switches}
-        self._contests: dict[str, Contest] = {}
         self._waiters: dict[int, str] = {}
         """The job that the client waits for, by request."""
         self._problem: str | None = None
@@ -114,15 +131,10 @@ class Machine:
         self._over = False
         self._wanted: Literal["no", "coalescing", "now"] = "no"
         """Whether there is something to plan. While coalescing, whatever else comes is part of the same plan."""
-        self._seen_generation = -1
-        self._planning: tuple[int, float] = (-1, 0.0)
-        """The generation that the plan under way has seen, and when the plan was begun."""
-        self._planned_generation = -1
+        self._plans = _PlanState()
         self._decision_next = False
         """Plans and decisions take turns where both wait."""
-        self._alone: dict[str, events.TimedAlone] = {}
-        """The times alone, by job."""
-        self.jobs.load(snapshot)
+        self.jobs.restore(snapshot)
         planner.restore(snapshot["numbers"], snapshot["settings"].get(CARRIED))
         for name in self.jobs.jobs:
             self.progress.accepted(name, now.s)
@@ -137,11 +149,12 @@ class Machine:
     @property
     def settled(self) -> bool:
         """Whether nothing is under way: the plan has all that was accepted, and the switches hold it."""
-        return (
-            self.in_force is not None
-            and self.jobs.generation == self._planned_generation
-            and self._hold(self.in_force.planned.version)
-        )
+        return self.in_force is not None and self._is_planned and self._hold(self.in_force.planned.version)
+
+    @property
+    def _is_planned(self) -> bool:
+        """Whether the last plan has all that was accepted."""
+        return self.jobs.generation == self._plans.planned
 
     @property
     def searching(self) -> bool:
@@ -153,8 +166,10 @@ class Machine:
         return self._following.view(job)
 
     def measured(self, job: RegisteredJob) -> Measured:
-        """Return what the hosts of a job measured of its latest iterations."""
-        return self._measurements.of(job)
+        """Return what the hosts of a job measured of its latest iterations, if it is as it was then."""
+        line = self.jobs.lines.get(job.name)
+        same = line is not None and line.registered.spec is job.spec and line.registered.number == job.number
+        return line.measured if line is not None and same else {}
 
     @property
     def flow_log(self) -> FlowLog:
@@ -163,8 +178,9 @@ class Machine:
 
     def alone_iteration_s(self, job: str) -> float | None:
         """Return how long an iteration takes on an otherwise empty fabric (seconds); None: not computed yet."""
-        timed = self._alone.get(job)
-        return timed.duration_s if timed is not None and timed.number == self.jobs.generations.get(job) else None
+        line = self.jobs.lines.get(job)
+        alone = None if line is None else line.alone
+        return alone.duration_s if line and alone and alone.generation == line.generation else None
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -172,7 +188,7 @@ class Machine:
         """Return what to do about an event, in order."""
         if self._over:
             return self._after_the_end(event, now)
-        out = self._take(event, now)
+        out = self._react_to(event, now)
         if not self._over:
             out += self._advance(now)
         return out
@@ -187,27 +203,27 @@ class Machine:
                 return [effects.Refuse(event.request, UnavailableError(OVER))]
         return []
 
-    def _take(self, event: Event, now: Instant) -> list[Effect]:
+    def _react_to(self, event: Event, now: Instant) -> list[Effect]:
         match event:
             case events.Started():
                 return self._want_plan()
             case events.LeadershipLost():
                 return self._end()
             case _ if isinstance(event, ChangeRequest):
-                return self._requests.ask(event, now)
+                return self._requests.queue(event, now)
             case events.AwaitJob(request, job):
                 self._waiters[request] = job
             case events.DryRun():
-                return self._dry_runs.ask(event, now)
+                return self._dry_runs.check(event, now)
             case events.ReportIterations():
                 return self._measured(event)
             case events.StopWaiting(request):
                 self._waiters.pop(request, None)
                 self._dry_runs.forget(request)
-            case events.JobBuilt(request, error) if request in self._dry_runs:
-                return self._dry_runs.built(request, error)
-            case events.JobBuilt(request, error):
-                return self._requests.built(request, error, now)
+            case events.JobBuilt(request, built) if request in self._dry_runs:
+                return self._dry_runs.built(request, built)
+            case events.JobBuilt(request, built):
+                return self._requests.built(request, built, now)
             case events.Saved(None):
                 self._pipeline.saved()
             case events.Saved(int(request)):
@@ -224,53 +240,52 @@ class Machine:
                 return self._plan_failed(problem)
             case events.Rehearsed():
                 self._pipeline.end()
-                return self._dry_runs.planned(event, self._pipeline.planner)
+                return self._dry_runs.compare(event, self._pipeline.planner)
             case events.ChangeCompared():
-                return self._dry_runs.compared(event)
+                return self._dry_runs.answer(event)
             case events.CountersRead(reading, switch, bytes_seen):
-                return self._reactions.counted(reading, switch, bytes_seen)
+                return self._reactions.note_counters(reading, switch, bytes_seen)
             case events.CountersFailed(reading, switch, problem):
-                return self._reactions.counted(reading, switch, None, problem)
+                return self._reactions.note_counters(reading, switch, None, problem)
             case events.SearchesListed():
                 self._pipeline.end()
                 return self.searches.listed(event)
             case events.SearchFound() | events.SearchFailed():
                 self.searches.ended(event)
-            case events.TimedAlone(job):
-                self._alone[job] = event
-                if len(self._alone) > 2 * len(self.jobs.jobs):
-                    self._alone = {name: timed for name, timed in self._alone.items() if name in self.jobs.jobs}
+            case events.TimedAlone(job, alone):
+                if (line := self.jobs.lines.get(job)) is not None:
+                    line.alone = alone
             case events.Alarm():
                 return self._alarm(event)
             case _:
-                return self._hear(event, now)
+                return self._react_to_switch(event, now)
         return []
 
-    def _hear(self, event: Event, now: Instant) -> list[Effect]:
+    def _react_to_switch(self, event: Event, now: Instant) -> list[Effect]:
         """Handle news of a switch, or the outcome of raising the term."""
         match event:
-            case events.SwitchConnected(switch):
+            case SwitchConnected(switch):
                 self._following.reconnected(switch)
-            case events.SwitchChanged():
+            case SwitchChanged():
                 return self._switch_changed(event, now)
-            case events.Acknowledged(switch, version, encoding_s, rpc_s):
-                self._switches[switch].holds = self._switches[switch].told = version
-                self._pipeline.acknowledge(switch, version)
+            case Acknowledged(switch, version, encoding_s, rpc_s):
+                self._pipeline.acknowledge(switch)
                 return self._acknowledged(switch, version, encoding_s, rpc_s, now)
-            case events.IntentRefused(switch, problem):
+            case IntentRefused(switch, problem):
                 self.progress.refused(switch, problem)
+            case DriftRepaired():
+                pass
             case events.Digests(report, switch, digests):
-                seen = self._following.report(switch, digests, now)
+                seen = self._following.note_digests(switch, digests, now)
                 judged = [one for fact in seen.facts for one in self._judge(fact)]
-                return [
-                    *seen.facts, *judged, *self._correct(seen.corrected), *self._reactions.report(report, seen.events)
-                ]  # fmt: skip
-            case events.HigherPrimary(switch, election_id):
-                contest = self._contests.setdefault(switch, Contest())
-                pause_s = contest.lost(now.s)
+                waits = self._reactions.queue_report(report, seen.events)
+                return [*seen.facts, *judged, *self._correct(seen.corrected), *waits]
+            case HigherPrimary(switch, election_id):
+                line = self._switches[switch]
+                pause_s = line.take_over(now.s)
                 again = effects.SetAlarm(events.Alarm("term", election_id, switch), pause_s)
                 return [
-                    facts.TermContested(switch, election_id, contest.takeovers, pause_s),
+                    facts.TermContested(switch, election_id, line.takeovers, pause_s),
                     again if pause_s else effects.RaiseTerm(switch, election_id),
                 ]
             case events.TermSaved(term):
@@ -305,17 +320,16 @@ class Machine:
 
     # -- switches ------------------------------------------------------------------------------------------------------
 
-    def _switch_changed(self, event: events.SwitchChanged, now: Instant) -> list[Effect]:
-        name, switch = event.switch, self._switches[event.switch]
-        switch.state = event.state
+    def _switch_changed(self, event: SwitchChanged, now: Instant) -> list[Effect]:
+        name, line = event.switch, self._switches[event.switch]
+        line.state = event.state
         if event.state in ("connecting", "away", "backup"):
             self.progress.lost(name)
         if event.state == "refused" and event.problem is not None:
             # A refusal from before the session was lost happens again, and no `IntentRefused` tells of it.
             self.progress.refused(name, event.problem)
-        if event.state == "ready" and event.holds is not None and event.holds == switch.told:
+        if event.state == "ready" and event.holds is not None and event.holds == line.holds:
             # A switch that was away holds what it held before, and no `Acknowledged` tells of it.
-            switch.holds = event.holds
             return self._acknowledged(name, event.holds, 0.0, 0.0, now)
         return []
 
@@ -328,18 +342,14 @@ class Machine:
             times, _ = self.progress.times(name)
             assert times is not None
             out.append(facts.JobInstalled(name, version, times.total_s))
-            generation = self.jobs.generations[name]
             if self.alone_iteration_s(name) is None:
-                out.append(effects.TimeAlone(self.jobs.jobs[name], generation, self.jobs.fabric))
+                line = self.jobs.lines[name]
+                out.append(effects.TimeAlone(line.registered, line.generation, self.jobs.fabric))
         return out
 
     def _hold(self, version: int) -> bool:
         """Return whether every switch that has a session, and refuses nothing, has acknowledged that version."""
-        return all(
-            (switch.holds or 0) >= version
-            for switch in self._switches.values()
-            if switch.state in ("writing", "ready")
-        )  # fmt: skip
+        return all(line.holds >= version for line in self._switches.values() if line.state in ("writing", "ready"))
 
     def _judge(self, fact: facts.Fact) -> list[Effect]:
         """Hold an iteration that was timed against what was predicted."""
@@ -353,9 +363,9 @@ class Machine:
         if self._settings.starts_known and self.in_force is not None:
             out = {job.name: float(job.start_s) for job in self.in_force.planned.jobs}
         for job, period_s in self.searches.periods_s().items():
-            head_at, alone = self._following.heads.get(job), self._alone.get(job)
-            if head_at is not None and alone is not None:
-                out[job] = (head_at - alone.head_s - end_at) % period_s
+            head_at, line = self._following.head_at(job), self.jobs.lines.get(job)
+            if head_at is not None and line is not None and line.alone is not None:
+                out[job] = (head_at - line.alone.head_s - end_at) % period_s
         return out
 
     def _correct(self, names: tuple[str, ...] | list[str]) -> list[Effect]:
@@ -375,14 +385,15 @@ class Machine:
         """Take what a host measured, and replace the sizes of a job's flows by it."""
         try:
             job = self.jobs.known(report.job)
-            measuring.check(report, job, self._settings.fabric)
+            check_iterations(report, job, self._settings.fabric)
         except ServiceError as error:
             return [effects.Refuse(report.request, error)]
-        self._measurements.take(report, job, self.jobs.jobs.keys())
+        line = self.jobs.lines[report.job]
+        line.measured = {**line.measured, report.host: report.iterations}
         out: list[Effect] = [effects.Answer(report.request, job)]
         # A job that the fabric's file no longer fits has no graph.
         with suppress(DocumentError):
-            factors = size_factors(job.profiled, self.measured(job), job.size_factors)
+            factors = size_factors(job.profiled, line.measured, job.size_factors)
             if self._settings.correct_sizes and factors != job.size_factors:
                 self.jobs.correct(job.with_size_factors(factors))
                 out.append(facts.SizesCorrected(job.name, factors))
@@ -393,14 +404,14 @@ class Machine:
     def _advance(self, now: Instant) -> list[Effect]:
         """Go on with whatever can go on, until nothing can."""
         out: list[Effect] = []
-        taken = self._pipeline.take()
+        taken = self._pipeline.pop_ready()
         if taken is not None:
             work, planned = taken
             out += self._adopt_decision(planned, now) if isinstance(work, effects.Decide) else self._adopt(planned, now)
         # There may be room now for a job that was left out.
-        room = self._pipeline.settle() and self._problem is not None
-        if room or self.jobs.generation != self._seen_generation:
-            self._seen_generation = self.jobs.generation
+        room = self._pipeline.free_numbers(self._switches) and self._problem is not None
+        if room or self.jobs.generation != self._plans.seen:
+            self._plans.seen = self.jobs.generation
             out += self._want_plan()
         if self._reactions.holding is not None and self._hold(self._reactions.holding):
             out += self._reactions.finish()
@@ -422,28 +433,28 @@ class Machine:
         if not plan:
             return self._rehearse() or self._improve(now)
         self._wanted, self._decision_next = "no", True
-        self._planning = self.jobs.generation, now.s
+        self._plans.begin(self.jobs.generation, now.s)
         wanted = PlanRequest(tuple(self.jobs.jobs.values()), self.jobs.fabric, self.jobs.policy)
         return self._pipeline.begin(effects.MakePlan(self._pipeline.planner, wanted))
 
     def _rehearse(self) -> list[Effect]:
         """Begin with a dry run, if the plan in force has all that was accepted."""
-        if not self._dry_runs.are_due or self._wanted != "no" or self.jobs.generation != self._planned_generation:
+        if not self._dry_runs.are_due or self._wanted != "no" or not self._is_planned:
             return []
         if self.in_force is None:
             return self._dry_runs.close(UnavailableError(self.plan_problem or "there is no plan yet", code="no-plan"))
-        return self._pipeline.begin(self._dry_runs.begin(self._pipeline.planner, self.in_force.planned))
+        return self._pipeline.begin(self._dry_runs.next_work(self._pipeline.planner, self.in_force.planned))
 
     def _improve(self, now: Instant) -> list[Effect]:
         """Go on with the search for better plans, if the plan in force has all that was accepted."""
-        if self._wanted != "no" or self.jobs.generation != self._planned_generation or self.in_force is None:
+        if self._wanted != "no" or not self._is_planned or self.in_force is None:
             return []
         of = self._pipeline.planner, self.in_force.planned, self.jobs.fabric
-        out, improve = self.searches.take(*of, now)
+        out, improve = self.searches.adopt_result(*of, now)
         if improve is not None:
-            self._planning = self._planned_generation, now.s
+            self._plans.begin(self._plans.planned, now.s)
             return out + self._pipeline.begin(improve)
-        work = self.searches.work(*of, lambda: self._starts_s(now.at))
+        work = self.searches.list_due(*of, lambda: self._starts_s(now.at))
         return out if work is None else out + self._pipeline.begin(work)
 
     def _want_plan(self) -> list[Effect]:
@@ -457,25 +468,25 @@ class Machine:
 
     def _adopt(self, planned: Planned, now: Instant) -> list[Effect]:
         """Put a plan into force."""
-        generation, began_s = self._planning
-        self._planned_generation = generation
+        self._plans.end()
         self._problem = _left_out(planned)
         self.progress.planned(
             planned.version,
             planned.plan.by_job,
             planned.problems,
-            self.jobs.unchanged_since(generation),
-            began_s=began_s,
+            self.jobs.unchanged_since(self._plans.planned),
+            began_s=self._plans.began_s,
             policy_s=planned.policy_s,
             lowering_s=planned.lowering_s,
         )
-        facts, corrected = self._following.planned(planned, now.s)
-        out = [*facts, *self._correct(corrected), *self._reactions.planned(planned), *self.searches.planned(planned)]
+        news, corrected = self._following.follow_plan(planned, now.s)
+        out = [*news, *self._correct(corrected), *self._reactions.follow_plan(planned)]
+        out += self.searches.follow_plan(planned)
         return out + self._install(planned, planned.problems, now)
 
     def _adopt_decision(self, planned: Planned, now: Instant) -> list[Effect]:
         """Put a reactive policy's decision into force."""
-        self._following.installing(planned, now.s)
+        self._following.learn_numbers(planned, now.s)
         return self._install(planned, None, now) + self._reactions.decided(planned.version)
 
     def _install(self, planned: Planned, problems: Mapping[str, str] | None, now: Instant) -> list[Effect]:
@@ -498,9 +509,9 @@ class Machine:
                 return [facts.DecisionRefused(problem), *self._reactions.finish()]
             case effects.Improve(group=group):
                 return self.searches.rejected(group, problem)
-        generation, _ = self._planning
-        self._planned_generation, self._problem = generation, problem
-        self.progress.failed(problem, self.jobs.unchanged_since(generation))
+        self._plans.end()
+        self._problem = problem
+        self.progress.failed(problem, self.jobs.unchanged_since(self._plans.planned))
         return [facts.PlanRefused(self.jobs.policy.name, problem)]
 
     def _answer_waiters(self) -> list[Effect]:

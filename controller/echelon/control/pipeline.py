@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from echelon.control.effects import Effect, PlanningWork, Save, SetAlarm
 from echelon.control.events import Alarm
 from echelon.control.facts import NumbersUnsaved
+from echelon.control.lines import SwitchLine
 from echelon.control.planning import Planned, Planner
 from echelon.control.records import Changes, Document, Key
 
@@ -21,15 +24,21 @@ class PlanPipeline:
     """
 
     def __init__(self, planner: Planner) -> None:
-        self.planner = planner
+        self._planner = planner
         self.work: PlanningWork | None = None
         """The work under way, until its plan is taken or has failed; None: the pipeline is idle."""
         self.problem: str | None = None
         """The reason why the store does not take a plan's numbers."""
         self._unsaved: Planned | None = None
         self._ready: Planned | None = None
-        self._acknowledged: dict[str, int] = {}
-        """Versions by switch whose numbers are settled when the planner is free."""
+        self._acknowledged: dict[str, None] = {}
+        """Switches of whose former intents the numbers become free when the planner is."""
+
+    @property
+    def planner(self) -> Planner:
+        """The planner, while the pipeline is idle: it is lent out with the work that is under way."""
+        assert self.work is None
+        return self._planner
 
     def begin(self, work: PlanningWork) -> list[Effect]:
         """Begin with a plan or decision."""
@@ -58,7 +67,7 @@ class PlanPipeline:
         """Note that the numbers are saved."""
         self._ready, self._unsaved, self.problem = self._unsaved, None, None
 
-    def take(self) -> tuple[PlanningWork, Planned] | None:
+    def pop_ready(self) -> tuple[PlanningWork, Planned] | None:
         """Return the work and its plan once the plan may be installed; the pipeline is idle then."""
         if self._ready is None or self.work is None:
             return None
@@ -72,16 +81,16 @@ class PlanPipeline:
         work, self.work = self.work, None
         return work
 
-    def acknowledge(self, switch: str, version: int) -> None:
-        """Note that a switch holds intents of that version, and nothing older."""
-        self._acknowledged[switch] = version
+    def acknowledge(self, switch: str) -> None:
+        """Note that a switch holds other intents than before, and nothing older."""
+        self._acknowledged[switch] = None
 
-    def settle(self) -> bool:
+    def free_numbers(self, switches: Mapping[str, SwitchLine]) -> bool:
         """Free the numbers of what switches no longer hold. Returns whether any became free."""
-        if self.work is not None:
+        if self.work is not None or not self._acknowledged:
             return False
         acknowledged, self._acknowledged = self._acknowledged, {}
-        freed = [self.planner.settle(switch, version) for switch, version in acknowledged.items()]
+        freed = [self.planner.settle(switch, switches[switch].holds) for switch in acknowledged]
         return any(freed)
 
     def _save(self, planned: Planned) -> Save:

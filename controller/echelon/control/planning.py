@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, Self, runtime_checkable
 
+from echelon.control.decisions import DecisionDue, decide
 from echelon.control.jobs import RegisteredJob, check_hosts
 from echelon.control.jobstore import ChosenPolicy
-from echelon.control.reacting import DecisionDue
 from echelon.control.records import Document
-from echelon.control.scheduler import CentralScheduler
 from echelon.documents import DocumentError
 from echelon.errors import Code, CodedError
 from echelon.fabric.model import Fabric
@@ -128,12 +127,28 @@ def registered_policy(chosen: ChosenPolicy) -> Policy:
     return make_policy(chosen.name, **chosen.parameters)
 
 
+@dataclass(slots=True)
+class _Remembered:
+    """What a planner keeps of one job from plan to plan."""
+
+    routes: Routes = field(default_factory=dict)
+    """The paths of its connections. A new policy keeps them."""
+    flows: tuple[FlowPlan, ...] | None = None
+    """Its flows in the last plan."""
+    planned: RegisteredJob | None = None
+    """The job as the last plan has it; None: it was not in that plan."""
+    sound: tuple[RegisteredJob, Fabric] | None = None
+    """The job, and the fabric that it was checked against."""
+    identities: tuple[RegisteredJob, Mapping[str, Identity]] | None = None
+    """The job, and how switches recognise its flows."""
+
+
 @dataclass
 class Planner:
     """A planner that keeps what it can reuse from plan to plan. Not for several threads at once."""
 
     capabilities: Mapping[str, Capabilities]
-    """The intents by switch."""
+    """The limits of each switch."""
     make_policy: MakePolicy = registered_policy
     clock: Callable[[], float] = lambda: 0.0
     """Gives the seconds by which the parts of planning are timed."""
@@ -145,21 +160,14 @@ class Planner:
     _paths: Router = field(default_factory=Router)
     """Chooses the paths of connections for that policy."""
     _lowering: Lowering | None = None
-    _routes: dict[str, Routes] = field(default_factory=dict)
-    """The paths of connections, by job. A new policy keeps them."""
-    _flows: dict[str, tuple[FlowPlan, ...]] = field(default_factory=dict)
-    """The flows of the last plan, by job."""
-    _good: dict[str, RegisteredJob] = field(default_factory=dict)
-    """The jobs in the last plan."""
+    _jobs: dict[str, _Remembered] = field(default_factory=dict)
+    """Those of the last plan, or of one before a restart."""
     _has_planned: bool = False
     """Whether there was a plan since the start."""
     _restored: frozenset[str] = frozenset()
     """The names of the jobs in the last plan before a restart, until the first plan after it."""
     _carried: Document = field(default_factory=dict)
     """The policy of the last plan and what it carries to the next, as it is saved."""
-    _sound: dict[str, tuple[RegisteredJob, Fabric]] = field(default_factory=dict)
-    """The jobs of the last plan and the fabric that they were checked against."""
-    _identities: dict[str, tuple[RegisteredJob, Mapping[str, Identity]]] = field(default_factory=dict)
     _searched: dict[Group, Basis] = field(default_factory=dict)
     """What the last search of each group was about."""
 
@@ -174,17 +182,21 @@ class Planner:
         spent = _Spent()
         problems: dict[str, str] = {}
         present = [job for job in wanted.jobs if self._is_sound(job, wanted.fabric, problems)]
-        if self._restored:
-            self._good = {job.name: job for job in present if job.name in self._restored}
-            self._restored = frozenset()
+        for job in present:
+            if job.name in self._restored:
+                self._jobs[job.name].planned = job
+        self._restored = frozenset()
         try:
             made = self._attempt(present, wanted, spent)
             planned = present
         except PlanningError as error:
             planned, made = self._without_those_at_fault(present, wanted, spent, problems, error)
-        self._good, self._has_planned = {job.name: job for job in planned}, True
-        self._identities = {name: kept for name, kept in self._identities.items() if name in self._good}
-        self._sound = {name: kept for name, kept in self._sound.items() if name in self._good}
+        self._has_planned = True
+        by_name = {job.name: job for job in planned}
+        for name, known in self._jobs.items():
+            known.planned = by_name.get(name)
+            if known.planned is None:
+                known.sound = known.identities = None
         return self._planned(made, tuple(planned), problems, spent)
 
     def copy(self) -> Planner:
@@ -203,19 +215,15 @@ class Planner:
             _paths=paths,
             _numbering=numbering,
             _lowering=lowering,
-            _routes=dict(self._routes),
-            _flows=dict(self._flows),
-            _good=dict(self._good),
-            _identities=dict(self._identities),
-            _sound=dict(self._sound),
+            _jobs={name: replace(known) for name, known in self._jobs.items()},
         )
 
-    def react(self, scheduler: CentralScheduler, due: DecisionDue, last: Planned, fabric: Fabric) -> Planned:
+    def react(self, due: DecisionDue, last: Planned, fabric: Fabric) -> Planned:
         """Return a reactive policy's decision about the jobs of the last plan. Raises `PlanningError`."""
         spent = _Spent()
         began = self.clock()
         try:
-            decided = scheduler.decide(due.now_s, due.bytes_passed)
+            decided = decide(last.policy, last.plan, due)
         except Exception as error:
             raise PlanningError(f"policy {last.plan.policy} failed: {type(error).__name__}: {error}") from error
         spent.policy_s = self.clock() - began
@@ -292,11 +300,11 @@ class Planner:
         """
         try:
             self._numbering.restore({name: dict(document["numbers"]) for name, document in documents.items()})
-            self._routes = {
-                name: {(src, dst): tuple(path) for src, dst, path in document["routes"]}
+            self._jobs = {
+                name: _Remembered({(src, dst): tuple(path) for src, dst, path in document["routes"]})
                 for name, document in documents.items()
             }
-            self._restored = frozenset(name for name, routes in self._routes.items() if routes)
+            self._restored = frozenset(name for name, known in self._jobs.items() if known.routes)
             self._carried = dict(carried or {})
         except (KeyError, TypeError) as error:
             raise ValueError(f"stored numbers cannot be read: {type(error).__name__}: {error}") from error
@@ -363,8 +371,9 @@ class Planner:
 
         Raises `PlanningError`.
         """
-        kept = [job for job in jobs if job.name in self._good]
-        unchanged = [job for job in kept if self._good[job.name] is job]
+        before = {name: known.planned for name, known in self._jobs.items() if known.planned is not None}
+        kept = [job for job in jobs if job.name in before]
+        unchanged = [job for job in kept if before[job.name] is job]
         if len(kept) < len(jobs):
             try:
                 return kept, self._attempt(kept, wanted, spent)
@@ -419,24 +428,27 @@ class Planner:
 
     def _is_sound(self, job: RegisteredJob, fabric: Fabric, problems: dict[str, str]) -> bool:
         """Return whether the job still fits the fabric, whose file may have changed while the service was down."""
-        checked, against = self._sound.get(job.name, (None, None))
-        if checked is job and against is fabric:
+        known = self._jobs.get(job.name)
+        if known is not None and known.sound is not None and known.sound[0] is job and known.sound[1] is fabric:
             return True
         try:
             check_hosts(job.spec, fabric)
-            job.build()
+            _ = job.job
         except DocumentError as error:
             problems[job.name] = str(error)
             return False
-        self._sound[job.name] = job, fabric
+        self._remembered(job.name).sound = job, fabric
         return True
+
+    def _remembered(self, name: str) -> _Remembered:
+        return self._jobs.setdefault(name, _Remembered())
 
     def _identities_of(self, job: RegisteredJob, fabric: Fabric) -> Mapping[str, Identity]:
         """Return the same object for the same job, by which lowering knows that nothing changed."""
-        known = self._identities.get(job.name)
-        if known is None or known[0] is not job:
-            known = self._identities[job.name] = (job, job.identities(fabric))
-        return known[1]
+        known = self._remembered(job.name)
+        if known.identities is None or known.identities[0] is not job:
+            known.identities = job, job.identities(fabric)
+        return known.identities[1]
 
     def _planned(
         self, made: _Made, jobs: tuple[RegisteredJob, ...], problems: Mapping[str, str], spent: _Spent
@@ -462,21 +474,24 @@ class Planner:
         """Return the jobs whose connections have other paths than before."""
         changed = set()
         for name, flows in plan.by_job.items():
-            if self._flows.get(name) is not flows:
-                self._flows[name] = flows
+            known = self._remembered(name)
+            if known.flows is not flows:
+                known.flows = flows
                 routes = {(flow.path[0], flow.path[-1]): flow.path for flow in flows}
-                if self._routes.get(name) != routes:
-                    self._routes[name] = routes
+                if known.routes != routes:
+                    known.routes = routes
                     changed.add(name)
-        for name in [name for name in self._routes if name not in plan.by_job]:
-            del self._routes[name]
-            self._flows.pop(name, None)
+        for name, known in [*self._jobs.items()]:
+            if name not in plan.by_job:
+                known.routes, known.flows = {}, None
+                if known.planned is None:
+                    del self._jobs[name]
         return changed
 
     def _document(self, name: str) -> Document:
         """Return what to keep of a job; it is empty when no switch holds anything of the job."""
         numbers = self._numbering.export(name)
-        routes = self._routes.get(name, {})
+        routes = self._jobs[name].routes if name in self._jobs else {}
         return {"numbers": numbers, "routes": [[*ends, list(path)] for ends, path in routes.items()]} if numbers else {}
 
     def _policy_for(self, chosen: ChosenPolicy) -> Policy:
@@ -490,7 +505,7 @@ class Planner:
             self._asked = policy
             self._searched = {}
             self._paths = Router()
-            self._paths.remember(self._routes)
+            self._paths.remember({name: known.routes for name, known in self._jobs.items() if known.routes})
             self._chosen = chosen
         return self._asked
 

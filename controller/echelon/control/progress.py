@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from echelon.control.lines import ChangeTimes, JobLine, JobStanding, PendingChange, SwitchLine
 from echelon.plan import FlowPlan
 
 JobState = Literal["accepted", "planned", "installed", "unplanned"]
@@ -15,71 +16,12 @@ pass (a switch that restarts or is cut off has not acknowledged until it is back
 refuses the job; the last good plan holds, and the problem says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeTimes:
-    """The durations of the phases of a change, in seconds, from its acceptance to the last acknowledged entry."""
-
-    queued_s: float
-    """The time before planning began."""
-    policy_s: float
-    lowering_s: float
-    encoding_s: float
-    """The time for turning entries into bytes, summed over the switches."""
-    rpc_s: float
-    """The slowest switch's writes."""
-    total_s: float
-
-
-@dataclass(slots=True)
-class _Change:
-    """A change that was accepted and is not on every switch yet. Times are of one monotonic clock, in seconds."""
-
-    accepted_s: float
-    planning_s: float | None = None
-    """Time at which planning of the change began; None: not yet."""
-    policy_s: float = 0.0
-    lowering_s: float = 0.0
-    encoding_s: float = 0.0
-    rpc_s: float = 0.0
-
-    def times(self, now_s: float) -> ChangeTimes:
-        began_s = self.accepted_s if self.planning_s is None else self.planning_s
-        return ChangeTimes(
-            queued_s=began_s - self.accepted_s,
-            policy_s=self.policy_s,
-            lowering_s=self.lowering_s,
-            encoding_s=self.encoding_s,
-            rpc_s=self.rpc_s,
-            total_s=now_s - self.accepted_s,
-        )
-
-
-@dataclass(slots=True)
-class _Standing:
-    """The state of one job."""
-
-    change: _Change | None = None
-    """The change under way; None if there is none."""
-    version: int | None = None
-    """The version of the first intents that have the job as it is now; None if there are none yet."""
-    switches: frozenset[str] = frozenset()
-    """Those that its flows pass."""
-    flows: tuple[FlowPlan, ...] = ()
-    problem: str | None = None
-    """The reason why the job is in no plan."""
-    times: ChangeTimes | None = None
-    installed_at: float | None = None
-
-
 @dataclass
 class Progress:
     """The progress of all jobs over the switches of one fabric."""
 
-    _jobs: dict[str, _Standing] = field(default_factory=dict)
-    _acknowledged: dict[str, int] = field(default_factory=dict)
-    """Versions of the intents, by switch; switches without a session are absent."""
-    _refusals: dict[str, str] = field(default_factory=dict)
-    """Refusals by switch."""
+    jobs: Mapping[str, JobLine]
+    switches: Mapping[str, SwitchLine]
     _pending: set[str] = field(default_factory=set)
     """Jobs with a change that is planned and not on every switch yet."""
     _counts: Mapping[JobState, int] | None = None
@@ -88,16 +30,15 @@ class Progress:
     def accepted(self, name: str, now_s: float) -> None:
         """Note that a new or changed job is saved."""
         self._counts = None
-        standing = self._jobs.setdefault(name, _Standing())
-        standing.change = _Change(now_s)
+        standing = self.jobs[name].standing
+        standing.change = PendingChange(now_s)
         standing.version = None
         standing.problem = None
         self._pending.discard(name)
 
     def removed(self, name: str) -> None:
-        """Forget a job."""
+        """Forget a job, which has no line any more."""
         self._counts = None
-        self._jobs.pop(name, None)
         self._pending.discard(name)
 
     def planned(
@@ -118,16 +59,14 @@ class Progress:
         """
         self._counts = None
         for name in current:
-            standing = self._jobs.get(name)
-            if standing is None:
-                continue
+            standing = self.jobs[name].standing
             standing.problem = problems.get(name)
             of_job = flows.get(name)
             if of_job is None:
                 standing.version, standing.flows = None, ()
                 if standing.change is not None:
                     # The change stays under way until there is room for the job.
-                    standing.change = _Change(standing.change.accepted_s)
+                    standing.change = PendingChange(standing.change.accepted_s)
                 self._pending.discard(name)
                 continue
             if standing.flows is not of_job or standing.version is None:
@@ -143,8 +82,8 @@ class Progress:
         """Note that there is no new plan; those of `current` that no plan has yet are unplanned."""
         self._counts = None
         for name in current:
-            standing = self._jobs.get(name)
-            if standing is not None and standing.version is None:
+            standing = self.jobs[name].standing
+            if standing.version is None:
                 standing.problem = problem
 
     def acknowledged(
@@ -155,11 +94,10 @@ class Progress:
         `at`: the same moment in seconds since the epoch.
         """
         self._counts = None
-        self._acknowledged[switch] = version
-        self._refusals.pop(switch, None)
+        self.switches[switch].acknowledge(version)
         done = []
         for name in sorted(self._pending):
-            standing = self._jobs[name]
+            standing = self.jobs[name].standing
             assert standing.version is not None
             assert standing.change is not None
             if switch not in standing.switches or standing.version > version:
@@ -176,29 +114,27 @@ class Progress:
     def refused(self, switch: str, problem: str) -> None:
         """Note that a switch refuses part of its intent."""
         self._counts = None
-        self._acknowledged.pop(switch, None)
-        self._refusals[switch] = problem
+        self.switches[switch].refuse(problem)
 
     def lost(self, switch: str) -> None:
         """Note that there is no session with a switch, so that its entries are not known."""
         self._counts = None
-        self._acknowledged.pop(switch, None)
-        self._refusals.pop(switch, None)
+        self.switches[switch].lose()
 
     def state(self, name: str) -> tuple[JobState, str | None]:
         """Return the state of an accepted job, and its problem if it has one."""
-        standing = self._jobs[name]
+        standing = self.jobs[name].standing
         if standing.version is None:
             return ("unplanned", standing.problem) if standing.problem else ("accepted", None)
         if self._is_installed(standing):
             return "installed", None
-        refusal = next((self._refusals[switch] for switch in standing.switches if switch in self._refusals), None)
-        return "planned", refusal
+        refusals = (self.switches[switch].refusal for switch in standing.switches)
+        return "planned", next((one for one in refusals if one is not None), None)
 
     def counts(self) -> Mapping[JobState, int]:
         """Return the number of jobs in each state that some job is in."""
         if self._counts is None:
-            self._counts = Counter(self.state(name)[0] for name in self._jobs)
+            self._counts = Counter(self.state(name)[0] for name in self.jobs)
         return self._counts
 
     def settled(self, name: str) -> bool:
@@ -207,9 +143,9 @@ class Progress:
 
     def times(self, name: str) -> tuple[ChangeTimes | None, float | None]:
         """Return the times of the last complete change, and when it was complete (seconds since the epoch)."""
-        standing = self._jobs[name]
+        standing = self.jobs[name].standing
         return standing.times, standing.installed_at
 
-    def _is_installed(self, standing: _Standing) -> bool:
+    def _is_installed(self, standing: JobStanding) -> bool:
         version = standing.version
-        return version is not None and all(self._acknowledged.get(s, 0) >= version for s in standing.switches)
+        return version is not None and all(self.switches[s].surely_holds(version) for s in standing.switches)

@@ -1,20 +1,24 @@
-"""Changes that clients ask for: they are checked, built if they are jobs, saved, then applied and answered."""
+"""Changes that clients ask for: they are checked, built if they are jobs, saved, then applied and answered. Dry
+runs are checked and built in the same way, then planned and compared.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from echelon.control import agents, effects, events, facts
 from echelon.control.effects import Effect
-from echelon.control.errors import ConflictError, RefusedError, ServiceError, UnknownError
+from echelon.control.errors import ConflictError, RefusedError, ServiceError, UnavailableError, UnknownError
 from echelon.control.events import ChangeRequest, Instant
 from echelon.control.jobs import RegisteredJob, check_hosts, check_size
 from echelon.control.jobstore import JobStore, ends_of
+from echelon.control.planning import Planned, Planner, PlanRequest
 from echelon.control.progress import Progress
+from echelon.control.rehearsal import Situation
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import stranded
@@ -26,9 +30,11 @@ if TYPE_CHECKING:
     from echelon.control.records import Changes
 
 _SETTINGS = ""
-"""The line of changes of the settings. No job has an empty name."""
+"""The queue of changes of the settings. No job has an empty name."""
 _NAMED = 5
 """The most jobs that an error names."""
+MOST_DRY_RUNS = 16
+"""Dry runs that may wait. Each holds up the plans of real changes for the time of one plan."""
 
 
 @dataclass(slots=True)
@@ -53,25 +59,26 @@ class Requests:
         self._progress = progress
         self._fabric = fabric
         self._flows_per_job = flows_per_job
-        self._lines: dict[str, deque[ChangeRequest]] = {}
+        self._queues: dict[str, deque[ChangeRequest]] = {}
         """The change whose turn it is and those that wait for it, by job."""
         self._turns: dict[int, Change] = {}
         """The changes whose turn it is, by request."""
 
-    def ask(self, asked: ChangeRequest, now: Instant) -> list[Effect]:
+    def queue(self, asked: ChangeRequest, now: Instant) -> list[Effect]:
         """Take a request; begin with it at once if no change of the same job is under way."""
-        line = self._lines.setdefault(_line_of(asked), deque())
-        line.append(asked)
-        return self._begin(asked, now) if len(line) == 1 else []
+        queue = self._queues.setdefault(_queue_of(asked), deque())
+        queue.append(asked)
+        return self._begin(asked, now) if len(queue) == 1 else []
 
-    def built(self, request: int, error: DocumentError | ServiceError | None, now: Instant) -> list[Effect]:
+    def built(self, request: int, built: RegisteredJob | DocumentError | ServiceError, now: Instant) -> list[Effect]:
         """Go on with a change whose job is built."""
         change = self._turns.get(request)
         if change is None or change.job is None:
             return []
-        if error is not None:
-            return self._refuse(change.asked, error, now)
-        return self._save(change, self._jobs.change_job(change.job))
+        if not isinstance(built, RegisteredJob):
+            return self._refuse(change.asked, built, now)
+        change.job = built
+        return self._save(change, self._jobs.change_job(built))
 
     def saved(self, request: int, now: Instant) -> list[Effect]:
         """Apply and answer a change that is saved."""
@@ -86,13 +93,13 @@ class Requests:
     def close(self, error: ServiceError) -> list[Effect]:
         """Refuse all changes but those on their way to the store, which are answered when it has answered."""
         refused: list[Effect] = []
-        for line in self._lines.values():
-            turn = self._turns.get(line[0].request)
+        for queue in self._queues.values():
+            turn = self._turns.get(queue[0].request)
             first = 1 if turn is not None and turn.saving else 0
-            refused += [effects.Refuse(asked.request, error) for asked in list(line)[first:]]
-            while len(line) > first:
-                self._turns.pop(line.pop().request, None)
-        self._lines = {name: line for name, line in self._lines.items() if line}
+            refused += [effects.Refuse(asked.request, error) for asked in list(queue)[first:]]
+            while len(queue) > first:
+                self._turns.pop(queue.pop().request, None)
+        self._queues = {name: queue for name, queue in self._queues.items() if queue}
         return refused
 
     # -- stages --------------------------------------------------------------------------------------------------------
@@ -111,7 +118,7 @@ class Requests:
                 job = self._jobs.known(name)
                 # Of jobs whose change is on its way, both states count: the change may fail.
                 changing = [turn.job for turn in self._turns.values() if turn.job is not None]
-                seen = agents.checked(asked, job, [*self._jobs.jobs.values(), *changing], self._fabric)
+                seen = agents.checked_connections(asked, job, [*self._jobs.jobs.values(), *changing], self._fabric)
                 same = seen == job.connections.get(host, frozenset())
                 return Change(asked, job if same else job.with_connections(host, seen))
             case events.ChoosePolicy():
@@ -123,7 +130,8 @@ class Requests:
         try:
             change = self._turns[asked.request] = self.check(asked, now)
             if isinstance(asked, events.RegisterJob):
-                self._jobs.reserve_number(asked.spec.job)
+                assert change.job is not None
+                self._jobs.reserve_number(change.job)
         except (ServiceError, DocumentError) as error:
             return self._refuse(asked, error, now)
         match asked:
@@ -160,15 +168,19 @@ class Requests:
             asked.quota.check(spec, self._others_of(owner, name))
         return RegisteredJob(
             name=name,
-            number=self._jobs.number(name),
+            number=self._jobs.free_number(self._reserved()) if before is None else before.number,
             accepted_at=now.at if before is None else before.accepted_at,
             document=dict(asked.document),
             spec=spec,
             offsets_s={},
             built=asked.built,
             owner=owner,
-            connections=agents.kept(before, spec, self._fabric),
+            connections=agents.kept_connections(before, spec, self._fabric),
         )
+
+    def _reserved(self) -> list[int]:
+        """Return the numbers of new jobs that are not saved yet."""
+        return [turn.job.number for turn in self._turns.values() if turn.job and turn.job.name not in self._jobs.jobs]
 
     def _others_of(self, owner: str, name: str) -> list[JobSpec]:
         """Return the jobs of a client besides one: those that it has, and those that are on their way."""
@@ -263,17 +275,115 @@ class Requests:
     def _next(self, done: ChangeRequest, now: Instant) -> list[Effect]:
         """Begin with the next change of the same job."""
         self._turns.pop(done.request, None)
-        if isinstance(done, events.RegisterJob):
-            self._jobs.release(done.spec.job)
-        line = self._lines[_line_of(done)]
-        line.popleft()
-        if line:
-            return self._begin(line[0], now)
-        del self._lines[_line_of(done)]
+        queue = self._queues[_queue_of(done)]
+        queue.popleft()
+        if queue:
+            return self._begin(queue[0], now)
+        del self._queues[_queue_of(done)]
         return []
 
 
-def _line_of(asked: ChangeRequest) -> str:
+class DryRuns:
+    """The changes that clients only ask about, planned one after the other while there is nothing else to plan.
+
+    They are checked and planned like any other, but on a copy of the planner, and nothing is saved or written.
+    """
+
+    def __init__(self, jobs: JobStore, check: Callable[[ChangeRequest, Instant], Change]) -> None:
+        self._jobs = jobs
+        self._check = check
+        self._asked: dict[int, Change] = {}
+        """The dry runs that are not answered yet, by request."""
+        self._due: deque[int] = deque()
+        """Those that can be planned."""
+
+    def __contains__(self, request: int) -> bool:
+        return request in self._asked
+
+    @property
+    def are_due(self) -> bool:
+        """Whether one waits for the planner."""
+        return bool(self._due)
+
+    def check(self, asked: events.DryRun, now: Instant) -> list[Effect]:
+        """Check a change. Its job, if it brings one, has to be built before it can be planned."""
+        request = asked.request
+        if len(self._asked) >= MOST_DRY_RUNS:
+            reason = f"{MOST_DRY_RUNS} dry runs are under way (ask again in a moment)"
+            return [effects.Refuse(request, UnavailableError(reason))]
+        try:
+            change = self._check(asked.change, now)
+        except (ServiceError, DocumentError) as error:
+            return [effects.Refuse(request, error)]
+        self._asked[request] = change
+        if change.job is not None:
+            return [effects.BuildJob(request, change.job)]
+        self._due.append(request)
+        return []
+
+    def built(self, request: int, built: RegisteredJob | DocumentError | ServiceError) -> list[Effect]:
+        """Go on with a change whose job is built."""
+        if not isinstance(built, RegisteredJob):
+            return self._refuse(request, built)
+        self._asked[request].job = built
+        self._due.append(request)
+        return []
+
+    def next_work(self, planner: Planner, in_force: Planned) -> effects.Rehearse:
+        """Return the work of planning the next one. `in_force` is the plan of all that was accepted."""
+        request = self._due.popleft()
+        before = Situation(in_force, self._jobs.fabric, self._jobs.policy)
+        return effects.Rehearse(request, planner, before, self._wanted(self._asked[request]))
+
+    def compare(self, event: events.Rehearsed, planner: Planner) -> list[Effect]:
+        """Compare a plan with the one in force."""
+        if event.request not in self._asked:
+            return []
+        if isinstance(event.after, str):
+            return self._refuse(event.request, RefusedError(event.after, code="plan-impossible"))
+        return [effects.Compare(event.request, event.before, event.after, self._jobs.whole_fabric, planner.make_policy)]
+
+    def answer(self, event: events.ChangeCompared) -> list[Effect]:
+        """Answer a dry run."""
+        if self._asked.pop(event.request, None) is None:
+            return []
+        if isinstance(event.outcome, ServiceError):
+            return [effects.Refuse(event.request, event.outcome)]
+        return [effects.Answer(event.request, event.outcome)]
+
+    def forget(self, request: int) -> None:
+        """Forget a dry run whose client has gone."""
+        if self._asked.pop(request, None) is not None and request in self._due:
+            self._due.remove(request)
+
+    def close(self, error: ServiceError) -> list[Effect]:
+        """Refuse all."""
+        asked, self._asked = self._asked, {}
+        self._due.clear()
+        return [effects.Refuse(request, error) for request in asked]
+
+    def _refuse(self, request: int, error: DocumentError | ServiceError) -> list[Effect]:
+        del self._asked[request]
+        return [effects.Refuse(request, error)]
+
+    def _wanted(self, change: Change) -> PlanRequest:
+        """Return what would be planned after a change."""
+        store, asked = self._jobs, change.asked
+        jobs, fabric, policy = store.jobs, store.fabric, store.policy
+        match asked:
+            case events.RegisterJob() | events.ReportDistances() | events.ReportConnections():
+                assert change.job is not None
+                jobs = {**jobs, change.job.name: change.job}
+            case events.RemoveJob(job=name):
+                jobs = {known: job for known, job in jobs.items() if known != name}
+            case events.ChoosePolicy(policy=chosen):
+                policy = chosen
+            case events.SetLink():
+                fabric = store.whole_fabric.without(change.drained)
+        return PlanRequest(tuple(jobs.values()), fabric, policy)
+
+
+def _queue_of(asked: ChangeRequest) -> str:
     match asked:
         case events.RegisterJob(spec=spec):
             return spec.job

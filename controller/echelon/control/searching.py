@@ -92,7 +92,7 @@ class Searches:
 
     # -- searches ------------------------------------------------------------------------------------------------------
 
-    def planned(self, planned: Planned) -> list[Effect]:
+    def follow_plan(self, planned: Planned) -> list[Effect]:
         """Look what a plan that is in force lacks."""
         if planned.policy is not self._policy:
             self._policy, self.chosen, self._failures = planned.policy, {}, 0
@@ -101,7 +101,7 @@ class Searches:
             return self.listed(events.SearchesListed((), {}))
         return self._wait(self._after_s) if self._after_s and self._waits is None else []
 
-    def work(
+    def list_due(
         self, planner: Planner, last: Planned, fabric: Fabric, starts_s: Callable[[], Mapping[str, float]]
     ) -> effects.ListSearches | None:
         """Return what the free planner has to do, if anything. `starts_s` says when jobs will begin an iteration."""
@@ -146,7 +146,7 @@ class Searches:
         if alarm == self._waits:
             self._waits = None
 
-    def take(
+    def adopt_result(
         self, planner: Planner, last: Planned, fabric: Fabric, now: Instant
     ) -> tuple[list[Effect], effects.Improve | None]:
         """Give a result to the free planner; return what it has to do with it, if the next plan differs."""

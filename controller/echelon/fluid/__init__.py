@@ -1,4 +1,4 @@
-"""Exact flow-level simulation: jobs in closed loop on a network that executes a plan."""
+"""Flow-level simulation: jobs in closed loop on a network that executes a plan."""
 
 from echelon.fluid.alone import alone_iteration_s, run_alone
 from echelon.fluid.native import available

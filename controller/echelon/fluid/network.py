@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 
-from echelon.allocation import ActiveFlow, Link, Number
+from echelon.allocation import ActiveFlow, Link
 from echelon.errors import Code, CodedError
-from echelon.fluid.rounding import Arithmetic
+from echelon.fluid.sharing import TOLERANCE
 from echelon.jobs.graph import FlowKey
+
+GRAIN_BYTES = 2.0**-20
+"""The error of a flow's remaining bytes."""
 
 
 class FluidError(CodedError, RuntimeError):
@@ -32,16 +35,14 @@ class FluidPort:
         "narrow",
         "reverse",
         "seen",
-        "wide_up_to_Bps",
     )
 
-    def __init__(self, link: Link, capacity_Bps: Number, wide_up_to_Bps: Number) -> None:  # noqa: N803
+    def __init__(self, link: Link, capacity_Bps: float) -> None:  # noqa: N803
         self.link = link
         self.capacity_Bps = capacity_Bps
         self.flows: dict[FlowUnderWay, None] = {}
-        self.fastest_Bps: Number = 0
+        self.fastest_Bps: float = 0
         """The rate of all flows if each were alone on its path."""
-        self.wide_up_to_Bps = wide_up_to_Bps
         self.always_narrow = False
         """Whether the port can hold flows up even when it has room for all of them: a queue has a maximum share."""
         self.reverse: FluidPort | None = None
@@ -55,12 +56,12 @@ class FluidPort:
     def add(self, flow: FlowUnderWay) -> None:
         self.flows[flow] = None
         self.fastest_Bps += flow.fastest_Bps
-        self.narrow = self.always_narrow or self.fastest_Bps > self.wide_up_to_Bps
+        self.narrow = self.always_narrow or self.fastest_Bps > self.capacity_Bps * (1 + TOLERANCE)
 
     def remove(self, flow: FlowUnderWay) -> None:
         del self.flows[flow]
         self.fastest_Bps = self.fastest_Bps - flow.fastest_Bps if self.flows else 0
-        self.narrow = self.always_narrow or self.fastest_Bps > self.wide_up_to_Bps
+        self.narrow = self.always_narrow or self.fastest_Bps > self.capacity_Bps * (1 + TOLERANCE)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -68,14 +69,14 @@ class FlowUnderWay(ActiveFlow):
     """A flow in the network. `remaining_bytes` is as of `since_s`, from when on the flow has had its rate or more."""
 
     ports: tuple[FluidPort, ...]
-    fastest_Bps: Number  # noqa: N815
+    fastest_Bps: float  # noqa: N815
     """The flow's rate if it were alone on its path."""
     coupled: Hashable
     """The coupling of the flow to others beside links (`LocalAllocator.neighbourhood`)."""
-    since_s: Number
-    rate_Bps: Number = 0  # noqa: N815
+    since_s: float
+    rate_Bps: float = 0  # noqa: N815
     version: int = 0
-    """Number of rates that the flow has had: events expected of an earlier one are outdated."""
+    """float of rates that the flow has had: events expected of an earlier one are outdated."""
     neighbourhood: Neighbourhood | None = None
     gone: bool = False
     """Whether the flow has left the network."""
@@ -101,13 +102,11 @@ class FluidNetwork:
     def __init__(
         self,
         ports: Mapping[Link, FluidPort],
-        arithmetic: Arithmetic,
         couple: Callable[[FlowUnderWay], Hashable],
         whole: bool,
     ) -> None:
         self.flows: dict[FlowKey, FlowUnderWay] = {}
         self._ports = ports
-        self._arithmetic = arithmetic
         self._couple = couple
         self._whole = whole
         self._coupled: dict[Hashable, dict[FlowUnderWay, None]] = {}
@@ -128,9 +127,9 @@ class FluidNetwork:
         echelonflow: str | None,
         links: tuple[Link, ...],
         size_bytes: int,
-        now_s: Number,
-        ideal_finish_s: Number,
-        max_rate_Bps: Number | None = None,  # noqa: N803
+        now_s: float,
+        ideal_finish_s: float,
+        max_rate_Bps: float | None = None,  # noqa: N803
     ) -> FlowUnderWay:
         """Return a new flow, which is not in the network yet."""
         ports = tuple([self._ports[link] for link in links])
@@ -144,7 +143,7 @@ class FluidNetwork:
             echelonflow=echelonflow,
             links=links,
             size_bytes=size_bytes,
-            remaining_bytes=self._arithmetic.number(size_bytes),
+            remaining_bytes=float(size_bytes),
             start_s=now_s,
             ideal_finish_s=ideal_finish_s,
             sequence=self._started,
@@ -190,7 +189,7 @@ class FluidNetwork:
             self.changed = True
             self._expired.append(neighbourhood)
 
-    def take_touched(self, now_s: Number) -> Iterable[Neighbourhood]:
+    def take_touched(self, now_s: float) -> Iterable[Neighbourhood]:
         """Return all neighbourhoods of flows whose rates must be set anew. Their remaining bytes are those of now."""
         self.changed = False
         moved, self._moved = self._moved, False
@@ -234,7 +233,7 @@ class FluidNetwork:
         found.sort(key=_BY_START)
         return found, ports
 
-    def _begin(self, flows: list[FlowUnderWay], ports: list[FluidPort], now_s: Number) -> Neighbourhood:
+    def _begin(self, flows: list[FlowUnderWay], ports: list[FluidPort], now_s: float) -> Neighbourhood:
         neighbourhood = Neighbourhood(flows, ports)
         for flow in flows:
             if flow.neighbourhood is not None:
@@ -243,12 +242,12 @@ class FluidNetwork:
             self.advance(flow, now_s)
         return neighbourhood
 
-    def advance(self, flow: FlowUnderWay, now_s: Number) -> None:
+    def advance(self, flow: FlowUnderWay, now_s: float) -> None:
         """Drain a flow until now."""
         if flow.since_s != now_s:
             if flow.rate_Bps:
                 passed = flow.rate_Bps * (now_s - flow.since_s)
-                flow.remaining_bytes = self._arithmetic.bytes(flow.remaining_bytes - passed)
+                flow.remaining_bytes = max(flow.remaining_bytes - passed, GRAIN_BYTES)
             flow.since_s = now_s
 
 

@@ -12,16 +12,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from echelon.allocation import ActiveFlow, Allocation, Link, Number
-from echelon.fluid.network import FlowUnderWay, FluidPort, Neighbourhood
-from echelon.fluid.rounding import Arithmetic
-from echelon.fluid.sharing import QueueSharing, SharedPort
+from echelon.allocation import ActiveFlow, Allocation, Link
+from echelon.fluid.network import GRAIN_BYTES, FlowUnderWay, FluidPort, Neighbourhood
+from echelon.fluid.sharing import SharedPort, Sharer, shared_rates
 from echelon.plan import Plan
 from echelon.rankings.base import Execution, Rank, Ranking, RatedExecution
 from echelon.rankings.fixed import Fixed
-
-_Standing = tuple[tuple[int, ...], int, Number | None]
-"""Everything on which the share of a flow depends: its path and queues, its window, and its maximum rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +36,7 @@ class Windows:
     initial: int = 1
     acknowledgement_bytes: int = 0
 
-    def at(self, sent_bytes: Number) -> tuple[int, int | None]:
+    def at(self, sent_bytes: float) -> tuple[int, int | None]:
         """Return the packets in flight of a flow of which `sent_bytes` have passed, and the number of bytes up to which
         that holds (None: for ever)."""
         window = end = min(self.initial, self.full)
@@ -59,13 +55,13 @@ class Windows:
 class _AtPort:
     """The ranks of the flows at a port."""
 
-    number: int
+    shared: SharedPort
     ranks: dict[FlowUnderWay, Rank] = field(default_factory=dict)
     present: Mapping[Execution[Any], Sequence[tuple[FlowUnderWay, Ranking]]] | None = None
     """The flows; None: to be found anew, since one has started or finished."""
     outdated: bool = False
     """Whether a flow has started or finished here since the flows were ranked, or bytes decide on a rank."""
-    until_s: Number | None = None
+    until_s: float | None = None
     """The time when the first rank ends."""
     counting: list[Rank] = field(default_factory=list)
     """The ranks that end after some bytes."""
@@ -80,10 +76,10 @@ class _Executed:
     ranking: Ranking
     execution: Execution[Any]
     window: int = 0
-    open_bytes: Number | None = 0
+    open_bytes: float | None = 0
     """The sent bytes from which on the window is larger; None: it stays as it is."""
-    standing: int | None = None
-    """The number of its standing; None: it has changed."""
+    sharer: Sharer | None = None
+    """None: its queues or its window have changed."""
 
 
 class PlanExecution:
@@ -97,30 +93,24 @@ class PlanExecution:
         ports: Mapping[Link, FluidPort],
         hosts: AbstractSet[str],
         windows: Windows,
-        arithmetic: Arithmetic,
     ) -> None:
-        self._arithmetic = arithmetic
         self._rankings = plan.ranking
         self._best_effort = Fixed(plan.best_effort_queue)
         self._windows = windows
         self._executions: dict[type[Ranking], Execution[Any]] = {}
         self._of: dict[ActiveFlow, _Executed] = {}
         self._at: dict[FluidPort, _AtPort] = {}
-        numbers = {link: number for number, link in enumerate(ports)}
-        shared = []
         for (node, following), port in ports.items():
-            link = node, following
             has_queues = node not in hosts or plan.ranks_at(node)
-            schedule = plan.schedules.get(link, plan.default_schedule) if has_queues else None
-            self._at[port] = _AtPort(numbers[link])
+            schedule = plan.schedules.get((node, following), plan.default_schedule) if has_queues else None
+            shared = SharedPort(port.capacity_Bps, schedule)
+            self._at[port] = _AtPort(shared)
             port.has_queues = has_queues
-            if windows.acknowledging:
-                port.reverse = ports[following, node]
-            reverse = numbers[following, node] if windows.acknowledging else None
-            shared.append(SharedPort(port.capacity_Bps, schedule, reverse))
-            port.always_narrow = shared[-1].limited
-        self._sharing = QueueSharing(shared, arithmetic, windows.acknowledging)
-        self._standings: dict[_Standing, int] = {}
+            port.always_narrow = shared.limited
+        self._acknowledging = float(windows.acknowledging)
+        for (node, following), port in ports.items() if windows.acknowledging else ():
+            port.reverse = ports[following, node]
+            self._at[port].shared.reverse = self._at[port.reverse].shared
 
     def neighbourhood(self, flow: ActiveFlow) -> Hashable:
         """Return what the flow's ranking couples it to."""
@@ -128,11 +118,11 @@ class PlanExecution:
         coupled = of.execution.neighbourhood(flow, of.ranking)
         return None if coupled is None else (type(of.ranking), coupled)
 
-    def started(self, now_s: Number, flow: FlowUnderWay) -> None:
+    def started(self, now_s: float, flow: FlowUnderWay) -> None:
         ranking = self._rankings.get((flow.job, flow.flow), self._best_effort)
         kind = type(ranking)
         if kind not in self._executions:
-            self._executions[kind] = kind.execution(self._arithmetic.number)
+            self._executions[kind] = kind.execution(float)
         execution = self._executions[kind]
         self._of[flow] = _Executed(ranking, execution)
         execution.started(now_s, flow, ranking)
@@ -140,7 +130,7 @@ class PlanExecution:
             at = self._at[port]
             at.outdated, at.present = True, None
 
-    def finished(self, now_s: Number, flow: FlowUnderWay) -> None:
+    def finished(self, now_s: float, flow: FlowUnderWay) -> None:
         of = self._of.pop(flow)
         of.execution.finished(now_s, flow, of.ranking)
         for port in flow.ports:
@@ -148,10 +138,10 @@ class PlanExecution:
             at.outdated, at.present = True, None
             at.ranks.pop(flow, None)
 
-    def allocate(self, now_s: Number, neighbourhood: Neighbourhood) -> Allocation:
+    def allocate(self, now_s: float, neighbourhood: Neighbourhood) -> Allocation:
         """Return the rates until a flow gets another rank, or opens its window further."""
         flows = neighbourhood.flows
-        changes_s: list[Number] = []
+        changes_s: list[float] = []
         counting: list[Rank] = []
         for port in neighbourhood.ports:
             at = self._at[port]
@@ -160,7 +150,7 @@ class PlanExecution:
             if at.until_s is not None:
                 changes_s.append(at.until_s)
             counting += at.counting
-        standings = []
+        sharers = []
         opening: list[int] = []
         for number, flow in enumerate(flows):
             of = self._of[flow]
@@ -168,8 +158,8 @@ class PlanExecution:
                 self._open(flow, of)
                 if of.open_bytes is not None:
                     opening.append(number)
-            standings.append(self._number(flow, of) if of.standing is None else of.standing)
-        rates, held_up = self._sharing.rates(standings)
+            sharers.append(of.sharer or self._sharer(flow, of))
+        rates, held_up = shared_rates(sharers, self._acknowledging)
         changes_s += self._rated_changes_s(now_s, neighbourhood, rates)
         for number in opening:
             # A window matters only where others wait in the same queue.
@@ -180,7 +170,7 @@ class PlanExecution:
                 left_bytes = open_bytes - (flow.size_bytes - flow.remaining_bytes)
                 changes_s.append(now_s + left_bytes / rates[number])
         if counting:
-            rate_of: dict[ActiveFlow, Number] = dict(zip(flows, rates, strict=True))
+            rate_of: dict[ActiveFlow, float] = dict(zip(flows, rates, strict=True))
             for rank in counting:
                 together_Bps = sum([rate_of[flow] for flow in rank.counted])  # noqa: N806
                 if together_Bps and rank.until_bytes is not None:
@@ -189,10 +179,10 @@ class PlanExecution:
 
     def _rated_changes_s(
         self,
-        now_s: Number,
+        now_s: float,
         neighbourhood: Neighbourhood,
-        rates_Bps: Sequence[Number],  # noqa: N803
-    ) -> list[Number]:
+        rates_Bps: Sequence[float],  # noqa: N803
+    ) -> list[float]:
         """Return when ranks end that hold for as long as rates say, by port."""
         rated = [at for port in neighbourhood.ports if (at := self._at[port]).rated]
         if not rated:
@@ -204,9 +194,9 @@ class PlanExecution:
             for execution in at.rated:
                 present = at.present[execution]
                 ends_s.append(execution.until_s(now_s, present, [rate_of[flow] for flow, _ in present]))
-        return [end_s for end_s in ends_s if end_s is not None]
+        return [float(end_s) for end_s in ends_s if end_s is not None]
 
-    def _rank(self, now_s: Number, port: FluidPort, at: _AtPort) -> None:
+    def _rank(self, now_s: float, port: FluidPort, at: _AtPort) -> None:
         """Rank the flows at a port."""
         at.until_s = None
         at.counting = []
@@ -218,10 +208,10 @@ class PlanExecution:
             for (flow, _), rank in zip(present, execution.ranks(now_s, port.link, present), strict=True):
                 before = at.ranks.get(flow)
                 if before is None or before.queue != rank.queue:
-                    self._of[flow].standing = None
+                    self._of[flow].sharer = None
                 at.ranks[flow] = rank
                 if rank.until_s is not None and (at.until_s is None or rank.until_s < at.until_s):
-                    at.until_s = rank.until_s
+                    at.until_s = float(rank.until_s)
                 if rank.until_bytes is not None:
                     at.counting.append(rank)
                 by_rates = by_rates or rank.by_rates
@@ -240,23 +230,19 @@ class PlanExecution:
         """Open the window of a flow as far as the bytes that have passed allow."""
         sent_bytes = flow.size_bytes - flow.remaining_bytes
         assert of.open_bytes is not None
-        if sent_bytes + self._arithmetic.grain_bytes >= of.open_bytes:
-            window, of.open_bytes = self._windows.at(sent_bytes + self._arithmetic.grain_bytes)
+        if sent_bytes + GRAIN_BYTES >= of.open_bytes:
+            window, of.open_bytes = self._windows.at(sent_bytes + GRAIN_BYTES)
             if window != of.window:
                 of.window = window
-                of.standing = None
+                of.sharer = None
 
-    def _number(self, flow: FlowUnderWay, of: _Executed) -> int:
-        """Return the number of the flow's standing."""
-        places = []
+    def _sharer(self, flow: FlowUnderWay, of: _Executed) -> Sharer:
+        queues = []
         for port in flow.ports:
             at = self._at[port]
             rank = at.ranks.get(flow)
             # A flow that was never ranked is alone at the port, where its queue makes no difference.
-            places.append(self._sharing.place(at.number, 0 if rank is None else rank.queue))
-        standing = tuple(places), of.window, flow.max_rate_Bps
-        number = self._standings.get(standing)
-        if number is None:
-            number = self._standings[standing] = self._sharing.standing(*standing)
-        of.standing = number
-        return number
+            queues.append(at.shared.queue(0 if rank is None else rank.queue))
+        most_Bps = flow.max_rate_Bps  # noqa: N806
+        of.sharer = Sharer(queues, of.window, None if most_Bps is None else float(most_Bps))
+        return of.sharer

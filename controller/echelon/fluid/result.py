@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon.allocation import Number
 from echelon.execution import JobRecord, Span, duration_s
 from echelon.plan import Plan
 
@@ -30,14 +29,12 @@ class FluidResult:
     """A run of jobs under one policy. All times are seconds from the beginning of the run."""
 
     plan: Plan
-    jobs: Mapping[str, JobRecord[Number]]
-    background: Mapping[str, Span[Number]]
-    end_s: Number
+    jobs: Mapping[str, JobRecord[float]]
+    background: Mapping[str, Span[float]]
+    end_s: float
     allocations: int
-    """Number of times that rates were set."""
-    exact: bool
-    """Whether every number is exact: the run was asked to be, and no value had grown so large that it was rounded."""
+    """float of times that rates were set."""
 
-    def iteration_times_s(self, job: str) -> tuple[Number, ...]:
+    def iteration_times_s(self, job: str) -> tuple[float, ...]:
         """Return the durations of the job's finished iterations."""
-        return tuple(duration_s(record) for record in self.jobs[job].finished)
+        return tuple(float(duration_s(record)) for record in self.jobs[job].finished)

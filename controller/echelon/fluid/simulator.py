@@ -4,7 +4,13 @@ Rates change only when a flow starts or finishes, when it reaches a threshold of
 opened its window further. Between such events everything is linear. An event concerns only the flows of its
 neighbourhood: those that share links which could be full with it, directly or through others.
 
-Numbers are floats by default (`echelon.fluid.rounding.Floats` says how large their error is) and fractions on request.
+Numbers are floats. Each rate is within a part of `sharing.TOLERANCE` of the exact one for the same flows, and links are
+overloaded by no more. The error of a time grows with the number of events before it, by some 1e-16 of the time each.
+Ties are broken by rule rather than by the last bit: what happens less than `SAME_TIME` apart happens at once (flows
+finish first, in order of their start, then the rest in the order in which it was announced), ranks that differ by less
+than a grain are equal, and of equal offers of queues that of the oldest flow goes first (`sharing`). Some closed loops
+are chaotic, above all those under fair sharing: a difference, and so the error, grows by half with every iteration or
+so.
 
 The model leaves out packets, acknowledgements, propagation delay, and the time that end hosts take to react.
 """
@@ -18,7 +24,7 @@ from operator import attrgetter
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from echelon import completion
-from echelon.allocation import ActiveFlow, Allocation, Allocator, FlowWatcher, Link, LocalAllocator, Number
+from echelon.allocation import ActiveFlow, Allocation, Allocator, FlowWatcher, Link, LocalAllocator
 from echelon.completion import Completion
 from echelon.execution import Instruction, JobExecution, Span, StartCompute, StartFlow
 from echelon.fabric.model import Fabric
@@ -27,17 +33,18 @@ from echelon.fluid import native
 from echelon.fluid.network import FlowUnderWay, FluidError, FluidNetwork, FluidPort, Neighbourhood
 from echelon.fluid.plan_execution import PlanExecution, Windows
 from echelon.fluid.result import BackgroundFlow, FluidResult
-from echelon.fluid.rounding import Arithmetic, Floats, Rounding
 from echelon.jobs.graph import Flow, FlowKey, Job
 from echelon.paths import links_of
 from echelon.plan import Plan, PlanError
 
 Until: TypeAlias = completion.Until | Fraction
-Observer: TypeAlias = Callable[[Number, Sequence[ActiveFlow], Allocation], None]
+Observer: TypeAlias = Callable[[float, Sequence[ActiveFlow], Allocation], None]
 
 BACKGROUND_JOB = ""
 """The name of the job of background flows, as a policy sees it."""
 ENDLESS_BYTES = 1 << 80
+SAME_TIME = 1e-12
+"""Events less than this apart, as a part of the time since the start of the run, happen at once."""
 
 
 class FluidPlanner(Protocol):
@@ -67,7 +74,6 @@ def simulate(
     on_iteration: Callable[[str, int], None] | None = None,
     ideal: bool = False,
     windows: Windows | None = None,
-    exact: bool = False,
 ) -> FluidResult:
     """Run `jobs` in closed loop on `fabric` as the plan that `policy` makes says.
 
@@ -82,9 +88,6 @@ def simulate(
     - `delays`: by (job, worker, iteration), seconds by which the worker's first unit takes longer.
     - `observe` is called with the time, all active flows (perhaps none) and their rates whenever rates are set;
       `on_iteration` with job and iteration when one is finished.
-    - `exact`: compute with fractions, which takes several times as long. All numbers are exact until their
-      denominators exceed 256 bits; from then on, times that do are rounded up to 1e-12 s and remaining bytes to 2^-40
-      bytes, the same way in every run. Otherwise numbers are floats.
 
     Raises `PlanError` if a flow has no path, `FluidError` if the policy stalls, `ValueError` for a job that cannot run.
     """
@@ -95,12 +98,11 @@ def simulate(
         raise ValueError("the believed jobs do not have the same flows in the same EchelonFlows as the jobs")
     plan = policy.best_plan(told, fabric) if isinstance(policy, PatientPlanner) else policy.plan(told, fabric)
     allocates = (ideal or plan.reactive) and isinstance(policy, Allocator)
-    if not (exact or allocates or plan.reactive or observe) and native.available() and native.executable(plan):
+    if not (allocates or plan.reactive or observe) and native.available() and native.executable(plan):
         return _in_c(
             jobs, fabric, plan, iterations, background, delays or {}, until, on_iteration, windows or Windows()
         )
-    arithmetic: Arithmetic = Rounding() if exact else Floats()
-    ports = _ports(fabric, arithmetic)
+    ports = {link: FluidPort(link, float(capacity_Bps)) for link, capacity_Bps in fabric.capacity_Bps.items()}
     rates: _Rates
     if allocates:
         assert isinstance(policy, Allocator)
@@ -108,8 +110,8 @@ def simulate(
     elif plan.reactive:
         raise PlanError(f"policy {plan.policy}: its plan is reactive, but it does not allocate rates")
     else:
-        rates = PlanExecution(plan, ports, fabric.hosts.keys(), windows or Windows(), arithmetic)
-    run = _Run([job.name for job in jobs], plan, ports, rates, arithmetic, until, iterations, observe, on_iteration)
+        rates = PlanExecution(plan, ports, fabric.hosts.keys(), windows or Windows())
+    run = _Run([job.name for job in jobs], plan, ports, rates, until, iterations, observe, on_iteration)
     for job in told:
         run.believe(job)
     for job in plan.delayed(jobs):
@@ -124,7 +126,6 @@ def simulate(
         background=run.background,
         end_s=run.now_s,
         allocations=run.allocations,
-        exact=exact and not arithmetic.count,
     )
 
 
@@ -141,7 +142,7 @@ def _in_c(
 ) -> FluidResult:
     """Return what `simulate` returns, computed by the engine in C."""
     for job in jobs:
-        JobExecution[Number](job)  # says what is wrong with a job
+        JobExecution[float](job)  # says what is wrong with a job
     network = native.NativeNetwork(
         jobs, fabric, windows, _routed(background, fabric), {key: float(delay_s) for key, delay_s in delays.items()}
     )
@@ -159,7 +160,7 @@ def _in_c(
                 told[number] += 1
                 on_iteration(job.name, told[number])
     records = {job.name: run.record(number) for number, job in enumerate(jobs)}
-    return FluidResult(plan, records, run.background(), run.now_s, run.allocations, exact=False)
+    return FluidResult(plan, records, run.background(), run.now_s, run.allocations)
 
 
 def _routed(background: Sequence[BackgroundFlow], fabric: Fabric) -> list[tuple[BackgroundFlow, tuple[Link, ...]]]:
@@ -171,14 +172,6 @@ def _routed(background: Sequence[BackgroundFlow], fabric: Fabric) -> list[tuple[
         except NoRouteError as error:
             raise PlanError(f"background {flow.name}: {error}", code=error.code) from None
     return out
-
-
-def _ports(fabric: Fabric, arithmetic: Arithmetic) -> dict[Link, FluidPort]:
-    numbers = {capacity: arithmetic.number(capacity) for capacity in set(fabric.capacity_Bps.values())}
-    return {
-        link: FluidPort(link, numbers[capacity], numbers[capacity] * (1 + arithmetic.tolerance))
-        for link, capacity in fabric.capacity_Bps.items()
-    }
 
 
 def _membership(jobs: Sequence[Job]) -> set[tuple[str, str, tuple[str, ...]]]:
@@ -194,11 +187,11 @@ class _Rates(Protocol):
 
     def neighbourhood(self, flow: FlowUnderWay) -> Hashable: ...
 
-    def started(self, now_s: Number, flow: FlowUnderWay) -> None: ...
+    def started(self, now_s: float, flow: FlowUnderWay) -> None: ...
 
-    def finished(self, now_s: Number, flow: FlowUnderWay) -> None: ...
+    def finished(self, now_s: float, flow: FlowUnderWay) -> None: ...
 
-    def allocate(self, now_s: Number, neighbourhood: Neighbourhood) -> Allocation: ...
+    def allocate(self, now_s: float, neighbourhood: Neighbourhood) -> Allocation: ...
 
 
 class _Allocated:
@@ -216,15 +209,15 @@ class _Allocated:
     def neighbourhood(self, flow: FlowUnderWay) -> Hashable:
         return None if self._local is None else self._local.neighbourhood(flow)
 
-    def started(self, now_s: Number, flow: FlowUnderWay) -> None:
+    def started(self, now_s: float, flow: FlowUnderWay) -> None:
         if self._watcher is not None:
             self._watcher.started(now_s, flow)
 
-    def finished(self, now_s: Number, flow: FlowUnderWay) -> None:
+    def finished(self, now_s: float, flow: FlowUnderWay) -> None:
         if self._watcher is not None:
             self._watcher.finished(now_s, flow)
 
-    def allocate(self, now_s: Number, neighbourhood: Neighbourhood) -> Allocation:
+    def allocate(self, now_s: float, neighbourhood: Neighbourhood) -> Allocation:
         return self._policy.allocate(now_s, neighbourhood.flows)
 
 
@@ -232,9 +225,9 @@ _Other: TypeAlias = tuple[str, str] | Callable[[], None]
 """A compute unit that finishes (job, name), or something to call."""
 _What: TypeAlias = FlowUnderWay | Neighbourhood | _Other
 """A flow that finishes, a neighbourhood whose rates are no longer valid, or something else."""
-_Event = tuple[float, Number, int, _What, int]
-"""A future event, sorted by time and then by when it was announced: (approximate time, time, sequence, what happens,
-version of the flow's rate). The approximate time is much faster to compare than a fraction."""
+_Event = tuple[float, int, _What, int]
+"""A future event, sorted by time and then by when it was announced: (time, sequence, what happens, version of the
+flow's rate)."""
 
 _MOST_STALLED = 1000
 """The number of times in a row that a policy's rates may be valid for less time than a float can tell."""
@@ -249,26 +242,24 @@ class _Run:
         plan: Plan,
         ports: Mapping[Link, FluidPort],
         rates: _Rates,
-        arithmetic: Arithmetic,
         until: Until,
         iterations: int | None,
         observe: Observer | None,
         on_iteration: Callable[[str, int], None] | None,
     ) -> None:
-        self.now_s = arithmetic.number(0)
-        self.executions: dict[str, JobExecution[Number]] = {}
-        self.background: dict[str, Span[Number]] = {}
+        self.now_s = 0.0
+        self.executions: dict[str, JobExecution[float]] = {}
+        self.background: dict[str, Span[float]] = {}
         self.allocations = 0
-        self._arithmetic = arithmetic
         self._rates = rates
         self._links = {(flow.job, flow.flow): links_of(flow.path) for flow in plan.flows}
-        self._arranged: dict[FlowKey, tuple[str, Number]] = {}
-        self._end_s = None if isinstance(until, str) else arithmetic.number(until)
+        self._arranged: dict[FlowKey, tuple[str, float]] = {}
+        self._end_s = None if isinstance(until, str) else float(until)
         self._completion = Completion(jobs, iterations, until if isinstance(until, str) else "exactly")
         self._observe = observe
         self._on_iteration = on_iteration
-        self._network = FluidNetwork(ports, arithmetic, rates.neighbourhood, rates.whole)
-        self._latest_s = self.now_s
+        self._network = FluidNetwork(ports, rates.neighbourhood, rates.whole)
+        self._latest_s = 0.0
         """The latest time that counts as `now_s`."""
         self._events: list[_Event] = []
         self._announced = 0
@@ -282,25 +273,24 @@ class _Run:
         """Take the arrangement of the job's flows as the policy sees it."""
         for h in job.echelonflows:
             for name, offset_s in zip(h.flows, h.offsets_s, strict=True):
-                self._arranged[job.name, name] = h.name, self._arithmetic.number(offset_s)
+                self._arranged[job.name, name] = h.name, float(offset_s)
 
     def add_job(self, job: Job, delays: Mapping[tuple[str, int], Fraction]) -> None:
-        execution: JobExecution[Number] = JobExecution(
+        execution: JobExecution[float] = JobExecution(
             job, delays=delays, more=lambda iteration: self._completion.begins(job.name, iteration)
         )
         self.executions[job.name] = execution
-        self._at(self._arithmetic.number(job.start_s), lambda: self._obey(job.name, execution.start(self.now_s)))
+        self._at(float(job.start_s), lambda: self._obey(job.name, execution.start(self.now_s)))
 
     def add_background(self, flow: BackgroundFlow, links: tuple[Link, ...]) -> None:
-        number = self._arithmetic.number
-        most_Bps = None if flow.max_rate_Bps is None else number(flow.max_rate_Bps)  # noqa: N806
+        most_Bps = None if flow.max_rate_Bps is None else float(flow.max_rate_Bps)  # noqa: N806
 
         def start() -> None:
             self.background[flow.name] = Span(self.now_s)
             size = ENDLESS_BYTES if flow.size_bytes is None else flow.size_bytes
             self._start((BACKGROUND_JOB, flow.name), 0, None, links, size, self.now_s, most_Bps)
 
-        self._at(number(flow.start_s), start)
+        self._at(float(flow.start_s), start)
 
     def to_the_end(self) -> None:
         """Handle event after event, until every job is satisfied or the time is up."""
@@ -315,9 +305,9 @@ class _Run:
                 self.now_s = self._end_s
                 return
             if following is None:
-                raise FluidError(f"at {float(self.now_s)} s the policy gives no flow a rate, and nothing else happens")
-            self.now_s = self._arithmetic.time_s(following)
-            self._latest_s = self._arithmetic.latest_s(self.now_s)
+                raise FluidError(f"at {self.now_s} s the policy gives no flow a rate, and nothing else happens")
+            self.now_s = following
+            self._latest_s = following + following * SAME_TIME
 
     def _catch_up(self) -> None:
         """Handle everything that happens now, and what follows from it without any time passing.
@@ -349,8 +339,8 @@ class _Run:
         flows: list[FlowUnderWay] = []
         others: list[_Other] = []
         events = self._events
-        while events and events[0][1] <= self._latest_s:
-            _, time_s, _, what, version = heapq.heappop(events)
+        while events and events[0][0] <= self._latest_s:
+            time_s, _, what, version = heapq.heappop(events)
             if isinstance(what, FlowUnderWay):
                 if version != what.version:
                     continue
@@ -367,10 +357,10 @@ class _Run:
                 self.now_s = time_s
         return flows, others
 
-    def _obey(self, job: str, instructions: Sequence[Instruction[Number]]) -> None:
+    def _obey(self, job: str, instructions: Sequence[Instruction[float]]) -> None:
         for instruction in instructions:
             if isinstance(instruction, StartCompute):
-                self._at(self.now_s + self._arithmetic.number(instruction.duration_s), (job, instruction.name))
+                self._at(self.now_s + float(instruction.duration_s), (job, instruction.name))
             elif isinstance(instruction, StartFlow):
                 self._start_flow(job, instruction.flow, instruction.iteration)
             else:
@@ -394,8 +384,8 @@ class _Run:
         echelonflow: str | None,
         links: tuple[Link, ...],
         size_bytes: int,
-        ideal_s: Number,
-        most_Bps: Number | None,  # noqa: N803
+        ideal_s: float,
+        most_Bps: float | None,  # noqa: N803
     ) -> None:
         flow = self._network.new(key, iteration, echelonflow, links, size_bytes, self.now_s, ideal_s, most_Bps)
         if size_bytes and links:
@@ -415,21 +405,22 @@ class _Run:
     def _allocate(self) -> None:
         """Set the rates of all flows of neighbourhoods in which something has happened."""
         now_s = self.now_s
-        valid_until_s: list[Number] = []
+        valid_until_s: list[float] = []
         for neighbourhood in self._network.take_touched(now_s):
             flows = neighbourhood.flows
             allocation = self._rates.allocate(now_s, neighbourhood)
             rates = allocation.rates_Bps
             if len(rates) != len(flows):
                 raise FluidError(f"the policy answers with {len(rates)} rates for {len(flows)} flows")
-            for flow, rate in zip(flows, rates, strict=True):
+            for flow, given in zip(flows, rates, strict=True):
+                rate = float(given)
                 if rate != flow.rate_Bps:
                     flow.rate_Bps = rate
                     flow.version += 1
                     if rate:
                         self._at(now_s + flow.remaining_bytes / rate, flow, flow.version)
             if allocation.valid_until_s is not None:
-                ends_s = self._end_of_validity_s(allocation.valid_until_s)
+                ends_s = self._end_of_validity_s(float(allocation.valid_until_s))
                 valid_until_s.append(ends_s)
                 self._at(ends_s, neighbourhood)
         self.allocations += 1
@@ -440,19 +431,18 @@ class _Run:
             together = Allocation(tuple([flow.rate_Bps for flow in present]), min(valid_until_s, default=None))
             self._observe(now_s, present, together)
 
-    def _end_of_validity_s(self, time_s: Number) -> Number:
+    def _end_of_validity_s(self, time_s: float) -> float:
         """Return the time, or a later one if it counts as now. Raises `FluidError` if the policy makes no progress."""
-        time_s = self._arithmetic.time_s(time_s)
         if time_s > self._latest_s:
             self._stalled = 0
             return time_s
-        next_s = self._arithmetic.next_s(self.now_s)
+        next_s = self.now_s + max(self.now_s, 1e-3) * 4 * SAME_TIME
         self._stalled += 1
-        if next_s <= self.now_s or self._stalled > _MOST_STALLED:
-            raise FluidError(f"at {float(self.now_s)} s the policy gives rates with no validity")
+        if self._stalled > _MOST_STALLED:
+            raise FluidError(f"at {self.now_s} s the policy gives rates with no validity")
         return next_s
 
-    def _next_event_s(self) -> Number | None:
+    def _next_event_s(self) -> float | None:
         """Return the time of the next event; None if there is none."""
         events = self._events
         if len(events) > self._tidy_at:
@@ -461,10 +451,10 @@ class _Run:
             self._tidy_at = 2 * len(events) + 1024
         while events and _outdated(events[0]):
             heapq.heappop(events)
-        return events[0][1] if events else None
+        return events[0][0] if events else None
 
-    def _at(self, time_s: Number, what: _What, version: int = 0) -> None:
-        heapq.heappush(self._events, (float(time_s), time_s, self._announced, what, version))
+    def _at(self, time_s: float, what: _What, version: int = 0) -> None:
+        heapq.heappush(self._events, (time_s, self._announced, what, version))
         self._announced += 1
 
 
@@ -472,7 +462,7 @@ _BY_START = attrgetter("sequence")
 
 
 def _outdated(event: _Event) -> bool:
-    what = event[3]
+    what = event[2]
     if isinstance(what, FlowUnderWay):
-        return what.version != event[4]
+        return what.version != event[3]
     return isinstance(what, Neighbourhood) and what.ended

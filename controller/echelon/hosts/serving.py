@@ -21,7 +21,8 @@ from echelon.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred, 
 from echelon.quantities import duration_text, rate_text
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import PolicyChoice
-from echelon.service.resources import JobResource, StatusResource
+from echelon.service.api.jobs import JobResource
+from echelon.service.api.status import StatusResource
 
 READY_S = 120.0
 """Longest wait until the service leads and all switches hold what they should."""

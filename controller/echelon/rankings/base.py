@@ -98,7 +98,8 @@ class Ranking(Protocol):
     def execution(number: Callable[[Fraction], Number]) -> Execution[Any]:
         """Return the state of all switches for rankings of this class, at the beginning of a fluid run.
 
-        `number` turns an exact number of the plan into one of the type that the run uses: `float` or `Fraction`.
+        `number` turns a number of the plan into one of the type that the run uses: `float`, or `Fraction` in the exact
+        model of the tests.
         """
 
 

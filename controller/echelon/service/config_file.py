@@ -13,10 +13,10 @@ from urllib.parse import quote, unquote
 from pydantic import BeforeValidator, Field, PlainValidator, SecretStr, WithJsonSchema, model_validator
 
 from echelon.documents import Count, Duration, Name, PositiveDuration, Section, Size, problem, suggestion
+from echelon.extras import plug_in
 from echelon.policies import PolicyChoiceError, parse_parameters
 from echelon.quantities import shown
 from echelon.service.store import stores
-from echelon.extras import plug_in
 from echelon.targets import DEFAULT_TARGET
 
 LogFormat = Literal["text", "json"]

@@ -16,6 +16,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
+from echelon.control.facts import RequestAnswered
 from echelon.documents import DocumentError
 from echelon.service import logs, notify
 from echelon.service.api import ApiSettings, Exchange, create_app
@@ -27,8 +28,8 @@ from echelon.service.config import ServiceConfig
 from echelon.service.controller import ControllerService
 from echelon.service.hazards import hazards
 from echelon.service.leader import Leader
-from echelon.service.metrics import Metrics
 from echelon.service.store import Candidate, Leadership, Store, StoreError, StoreUnavailableError, open_store
+from echelon.service.told import Metrics
 
 BAD_INPUT = 2
 FAILED = 1
@@ -173,9 +174,8 @@ class _Daemon:
             self._changed.set()
 
     def _observe(self, exchange: Exchange) -> None:
-        self._metrics.request(
-            exchange.method, exchange.route or None, exchange.status, exchange.role, exchange.duration_s
-        )
+        route, role = exchange.route or None, exchange.role
+        self._metrics.note(RequestAnswered(exchange.method, route, exchange.status, role, exchange.duration_s))
 
     def _is_quiet(self) -> bool:
         return self._service.leading is None or self._service.leading.is_quiet

@@ -7,11 +7,9 @@ searches for better plans, which run in another process.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 import time
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,15 +21,14 @@ from echelon.control.machine import OVER, Machine, Settings
 from echelon.control.planning import Planner
 from echelon.documents import DocumentError
 from echelon.service import logs
-from echelon.service.metrics import Metrics
-from echelon.service.reporting import named, report
+from echelon.service.loop import MachineLoop
 from echelon.service.search_process import SearchProcess
 from echelon.service.store import Leadership, NotLeaderError, Store, StoreError
 from echelon.service.switches import Switches
+from echelon.service.told import Metrics, named, tell
 from echelon.service.trail import Trail
 from echelon.southbound.election import ElectionError, outranking
 from echelon.southbound.errors import SouthboundError
-from echelon.southbound.session import DigestReport
 from echelon.targets import TARGETS
 
 if TYPE_CHECKING:
@@ -46,7 +43,7 @@ _SEARCH_AFTER_S = 0.1
 log = logs.get(__name__)
 
 
-class Leader:
+class Leader(MachineLoop):
     """The controller that keeps the switches at the accepted state, for one term of leadership, which must have been
     won.
 
@@ -62,37 +59,28 @@ class Leader:
         *,
         rng: random.Random | None = None,
     ) -> None:
-        self.machine: Machine
-        """The state, for reading, once `open` has returned."""
+        super().__init__()
         self.trail: Trail
-        """The record of changes, likewise."""
+        """The record of changes. It and `machine` are there once `open` has returned."""
         self.switches = Switches(
             config,
             leadership.term,
             metrics,
             self.submit,
-            on_digests=self._on_digests,
-            on_higher_primary=lambda switch, election_id: self.submit(events.HigherPrimary(switch, election_id)),
+            on_digests=lambda switch, received: self._report(switch, received.fields),
             rng=rng or random.Random(),
         )
         self._config = config
         self._store = store
         self._leadership = leadership
         self._metrics = metrics
-        self._events: deque[Event] = deque()
-        self._handling = False
         self._about: dict[str, Any] = {}
         """The fields of log records about the event that is being handled."""
-        self._numbers = itertools.count(1)
-        """The numbers of requests and reports."""
         self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[effects.Answer], Any]]] = {}
-        self._reports: dict[int, asyncio.Future[None]] = {}
         self._alarms: set[asyncio.TimerHandle] = set()
         self._counting: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        """They end with `run`."""
         self._saving: set[asyncio.Task[None]] = set()
-        """They do not: a change that comes to the disk is acknowledged."""
+        """They do not end with `run`, unlike others: a change that comes to the disk is acknowledged."""
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._planning = ThreadPoolExecutor(1, thread_name_prefix="planning")
         # A thread of its own: a controller that starts with many jobs times all of them.
@@ -124,7 +112,7 @@ class Leader:
         return not (self._saving or self._tasks or "writing" in self.switches.states())
 
     async def open(self) -> None:
-        """Load the accepted state. Raises `StoreError`, and `DocumentError` for a job that this version cannot read.
+        """Load the accepted state.
 
         Raises `StoreError`, and `DocumentError` for a job that this version cannot read.
         """
@@ -145,7 +133,7 @@ class Leader:
         )
         planner = Planner(capabilities, clock=time.perf_counter)
         try:
-            self.machine = Machine(settings, planner, snapshot, _now())
+            self.machine = Machine(settings, planner, snapshot, self._now())
         except DocumentError as error:
             raise DocumentError(f"{self._store.url}: {error.file}", error.path, error.reason) from None
         except ValueError as error:
@@ -205,21 +193,12 @@ class Leader:
             if self._asked.pop(number, None) is not None:
                 self.submit(events.StopWaiting(number))
 
-    def submit(self, event: Event) -> None:
-        """Let the machine handle the event, and carry out its effects. May be called from within."""
-        self._events.append(event)
-        if self._handling:
-            return
-        self._handling = True
-        try:
-            while self._events:
-                self._handle(self._events.popleft())
-        finally:
-            self._handling = False
+    def _now(self) -> Instant:
+        return Instant(time.monotonic(), time.time())
 
     def _handle(self, event: Event) -> None:
         try:
-            todo = self.machine.handle(event, _now())
+            todo = self.machine.handle(event, self._now())
         except Exception as error:
             # A fault of ours in one place must not end the service, which would come back to it start after start.
             log.exception("an event could not be handled", kind=type(event).__name__)
@@ -235,17 +214,7 @@ class Leader:
 
     def _count_jobs(self) -> None:
         self._counting = None
-        self._metrics.jobs(self.machine.progress.counts())
-
-    async def _on_digests(self, switch: str, _version: int | None, received: DigestReport) -> None:
-        """Wait until the report was dealt with; then the switch is told so."""
-        number = next(self._numbers)
-        dealt_with = self._reports[number] = asyncio.get_running_loop().create_future()
-        try:
-            self.submit(events.Digests(number, switch, received.fields))
-            await dealt_with
-        finally:
-            del self._reports[number]
+        self._metrics.note(facts.JobsCounted(self.machine.progress.counts()))
 
     # -- effects -------------------------------------------------------------------------------------------------------
 
@@ -264,36 +233,33 @@ class Leader:
             case effects.Install(version, intents):
                 self.switches.install(intents, version)
             case effects.ReadCounters():
-                self._start(self._read_counters(effect), self._tasks)
+                self._start(self._read_counters(effect))
             case effects.AcknowledgeDigests(number):
-                # The session may have ended meanwhile.
-                dealt_with = self._reports.get(number)
-                if dealt_with is not None and not dealt_with.done():
-                    dealt_with.set_result(None)
+                self._end_report(number)
             case effects.SetAlarm():
                 self._set_alarm(effect)
             case effects.RaiseTerm():
-                self._start(self._raise_term(effect), self._tasks)
+                self._start(self._raise_term(effect))
             case effects.UseTerm(term):
                 self._metrics.leadership(term)
                 self.switches.set_term(term)
             case effects.BuildJob() | effects.Compare():
-                self._start(self._compute(effect, None), self._tasks)
+                self._start(self._compute(effect, None))
             case effects.SearchPlan():
                 self._start(self._search(effect), self._searches)
             case effects.EndSearch():
                 self._search_process.end()
             case _ if isinstance(effect, PlanningWork):
-                self._start(self._compute(effect, self._planning), self._tasks)
+                self._start(self._compute(effect, self._planning))
             case effects.TimeAlone():
-                self._start(self._time_alone(effect), self._tasks)
+                self._start(self._time_alone(effect))
             case _:
                 if isinstance(effect, facts.PlanChosen) and effect.plan != effect.before:
                     told = f"{effect.plan} instead of {effect.before} for {named(effect.jobs)}"
                     self.trail.note("choose plan", told)
-                # Around the report alone: tasks that start inside a context would keep it.
+                # Around the telling alone: tasks that start inside a context would keep it.
                 with logs.context(**self._about):
-                    report(effect, self._metrics)
+                    tell(effect, self._metrics)
 
     def _answer(self, request: int, answer: effects.Answer) -> None:
         future, render = self._asked.pop(request, (None, None))
@@ -304,17 +270,9 @@ class Leader:
         except Exception as error:
             future.set_exception(error)
 
-    def _start(self, work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
-        """Run in the background. A failure ends `run`, because nothing else handles it."""
-
-        def ended(task: asyncio.Task[None]) -> None:
-            tasks.discard(task)
-            if not task.cancelled() and (error := task.exception()) is not None and not self._failure.done():
-                self._failure.set_exception(error)
-
-        task = asyncio.ensure_future(work)
-        tasks.add(task)
-        task.add_done_callback(ended)
+    def _fail(self, error: BaseException) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)
 
     def _set_alarm(self, effect: effects.SetAlarm) -> None:
         def ring() -> None:
@@ -332,16 +290,16 @@ class Leader:
                 raise NotLeaderError(OVER)
             await self._store.commit(self.trail.recorded(effect.request, effect.changes))
         except StoreError as error:
-            self._metrics.commit_failed()
+            self._metrics.note(facts.CommitFailed())
             self.submit(events.SaveFailed(effect.request, error))
         except Exception as error:
-            self._metrics.commit_failed()
+            self._metrics.note(facts.CommitFailed())
             log.exception("saving failed")
             text = f"the change could not be saved: {type(error).__name__}: {error}"
             self.submit(events.SaveFailed(effect.request, ServiceError(text)))
         else:
             self.trail.saved(effect.request)
-            self._metrics.committed(time.perf_counter() - began)
+            self._metrics.note(facts.ChangeCommitted(time.perf_counter() - began))
             self.submit(events.Saved(effect.request))
 
     async def _compute(self, effect: BuildJob | Compare | PlanningWork, executor: Executor | None) -> None:
@@ -379,7 +337,3 @@ class Leader:
             self.submit(events.TermFailed(switch, election_id, f"the store refuses a higher term: {error}", retry=True))
         else:
             self.submit(events.TermSaved(term))
-
-
-def _now() -> Instant:
-    return Instant(time.monotonic(), time.time())

@@ -18,19 +18,27 @@ from __future__ import annotations
 import io
 import logging
 import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import BinaryIO, Literal, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from echelon.control.errors import one_line
-from echelon.service.repetition import RepetitionLimit
 
 Format = Literal["text", "json"]
 Level = Literal["debug", "info", "warning", "error"]
 Logger = structlog.stdlib.BoundLogger
 
+WINDOW_S = 10.0
+MOST = 20
+"""Number of like records that a window of `WINDOW_S` seconds may hold."""
+MOST_KINDS = 1000
+"""Number of kinds of record that are remembered; the one that began first is forgotten."""
 _MAX_FRAMES = 30
 """The most frames of a traceback that a JSON record holds."""
 
@@ -45,6 +53,56 @@ _NOISY = {
 """The lowest level at which a library may log. The service logs the same events itself; level debug shows both."""
 _OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "finsy", "grpc")
 """Libraries that may install handlers of their own. `configure` removes these, so that each record appears once."""
+
+
+@dataclass(slots=True)
+class _Window:
+    began_at: float
+    records: int = 0
+
+
+class RepetitionLimit(logging.Filter):
+    """A filter that drops warnings and errors which repeat.
+
+    Records are alike if they have the same logger, level and event, and name the same switch, job and client. The first
+    record after a window in which some were dropped has their number in its field `dropped`. Records below `warning`
+    always pass: the audit trail is among them.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._windows: OrderedDict[Hashable, _Window] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        kind, now = _kind(record), self._clock()
+        window = self._windows.get(kind)
+        if window is None or now - window.began_at >= WINDOW_S:
+            if window is not None and window.records > MOST:
+                _add(record, "dropped", window.records - MOST)
+            window = self._windows[kind] = _Window(now)
+            self._windows.move_to_end(kind)
+            if len(self._windows) > MOST_KINDS:
+                self._windows.popitem(last=False)
+        window.records += 1
+        return window.records <= MOST
+
+
+def _kind(record: logging.LogRecord) -> Hashable:
+    fields: Mapping[str, object] = record.msg if isinstance(record.msg, dict) else {"event": record.msg}
+    # Libraries put addresses of objects into later lines.
+    event = str(fields["event"]).partition("\n")[0]
+    return record.name, record.levelno, event, fields.get("switch"), fields.get("job"), fields.get("client")
+
+
+def _add(record: logging.LogRecord, field: str, value: object) -> None:
+    """Add a field to a record of structlog, whose message is a mapping, or of the standard library."""
+    if isinstance(record.msg, dict):
+        record.msg[field] = value
+    else:
+        setattr(record, field, value)
 
 
 def get(name: str) -> Logger:

@@ -6,28 +6,30 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from echelon.control import events
+from echelon.control import facts
 from echelon.control.errors import UnknownError
 from echelon.documents import suggestion
 from echelon.lowering.intent import Intent
 from echelon.service import logs
-from echelon.service.metrics import Metrics
+from echelon.service.told import Metrics
 from echelon.southbound.codec import owner_of
 from echelon.southbound.connection import (
     ConnectionSnapshot,
-    Drift,
     Endpoint,
-    Event,
-    Installed,
     OnDigests,
-    OnHigherPrimary,
-    Refused,
-    SessionOpened,
-    StateChanged,
+    OnEvent,
     SwitchConnection,
+)
+from echelon.southbound.events import (
+    Acknowledged,
+    DriftRepaired,
+    IntentRefused,
+    SwitchChanged,
+    SwitchConnected,
+    SwitchEvent,
 )
 from echelon.southbound.lifecycle import State, Timing
 from echelon.targets import TARGETS, Site
@@ -46,9 +48,8 @@ class Switches:
         config: ServiceConfig,
         term: int,
         metrics: Metrics,
-        submit: Callable[[events.Event], None],
+        submit: OnEvent,
         on_digests: OnDigests,
-        on_higher_primary: OnHigherPrimary,
         rng: random.Random,
     ) -> None:
         self._config = config
@@ -63,13 +64,12 @@ class Switches:
         """The number of entries of its intent that each switch refuses."""
 
         def connect(switch: SwitchConfig) -> SwitchConnection:
-            metrics.switch_added(switch.name)
+            metrics.note(facts.SwitchAdded(switch.name))
             return SwitchConnection(
                 _endpoint(config, switch),
                 term=term,
                 on_event=self._on_event,
                 on_digests=on_digests,
-                on_higher_primary=on_higher_primary,
                 rng=random.Random(rng.random()),
                 timing=Timing(audit_s=config.audit_s),
             )
@@ -114,11 +114,20 @@ class Switches:
         for connection in self._connections.values():
             connection.set_term(term)
 
-    def _on_event(self, event: Event) -> None:
+    def _on_event(self, event: SwitchEvent) -> None:
+        self._count(event)
+        self._submit(event)
         seen = self._connections[event.switch].snapshot()
+        refused = self._refused.get(event.switch, 0)
+        self._metrics.note(
+            facts.EntriesCounted(event.switch, seen.entries, seen.wanted_entries, seen.foreign_entries, refused)
+        )
+
+    def _count(self, event: SwitchEvent) -> None:
+        """Tell metrics and the log."""
         match event:
-            case StateChanged(switch, state, problem):
-                self._metrics.switch_state(switch, state)
+            case SwitchChanged(switch, state, problem):
+                self._metrics.note(facts.SwitchInState(switch, state))
                 if state == "ready":
                     self._unready_since.pop(switch, None)
                 else:
@@ -131,31 +140,18 @@ class Switches:
                     self._troubled.discard(switch)
                 say = log.warning if problem else log.debug if usual else log.info
                 say("switch", switch=switch, state=state, problem=problem)
-                self._submit(events.SwitchChanged(switch, state, problem, seen.installed_version))
-            case SessionOpened(switch):
-                self._metrics.session_opened(switch)
-                self._submit(events.SwitchConnected(switch))
-            case Installed(switch, version, applied):
+            case SwitchConnected(switch):
+                self._metrics.note(facts.SwitchSessionOpened(switch))
+            case Acknowledged(switch, _, encoding_s, rpc_s, inserts, modifies, deletes):
                 self._refused[switch] = 0
-                self._metrics.written(
-                    switch, applied.inserts, applied.modifies, applied.deletes, applied.encoding_s + applied.rpc_s
-                )
-                self._submit(events.Acknowledged(switch, version, applied.encoding_s, applied.rpc_s))
-            case Refused(switch, version, problem, applied):
-                self._refused[switch] = 0 if applied is None else len(applied.refused)
+                self._metrics.note(facts.IntentWritten(switch, inserts, modifies, deletes, encoding_s + rpc_s))
+            case IntentRefused(switch, problem, version, entries):
+                self._refused[switch] = entries
                 log.error("part of the intent refused", switch=switch, plan=version, problem=problem)
-                self._submit(events.IntentRefused(switch, problem))
-            case Drift(switch, count, _):
-                self._metrics.audited(switch, count)
+            case DriftRepaired(switch, count):
+                self._metrics.note(facts.SwitchAudited(switch, count))
                 if count:
                     log.warning("drift repaired", switch=switch, entries=count)
-        self._metrics.entries(
-            event.switch,
-            seen.entries,
-            seen.wanted_entries,
-            seen.foreign_entries,
-            self._refused.get(event.switch, 0),
-        )
 
 
 def _endpoint(config: ServiceConfig, switch: SwitchConfig) -> Endpoint:

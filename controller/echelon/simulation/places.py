@@ -55,7 +55,7 @@ def place(fabric: str, target: str) -> Start:
     return _fluid if target == FLUID else partial(_virtual, target)
 
 
-def ideal_place(target: str, exact: bool) -> Runner:
+def ideal_place(target: str) -> Runner:
     """Return the runner of the rates that policies would ideally give. Raises `DocumentError` unless it is `FLUID`."""
     from echelon.documents import DocumentError
 
@@ -64,19 +64,7 @@ def ideal_place(target: str, exact: bool) -> Runner:
         raise DocumentError("--ideal", "", reason)
     from echelon.virtual.fluid_run import run
 
-    return partial(run, ideal=True, exact=exact)
-
-
-def exact_place(target: str) -> Start:
-    """Return a function that gives the runner in exact arithmetic. Raises `DocumentError` unless it is `FLUID`."""
-    from echelon.documents import DocumentError
-
-    if target != FLUID:
-        reason = f"{target} moves packets, which have no exact arithmetic (add --target {FLUID})"
-        raise DocumentError("--exact", "", reason)
-    from echelon.virtual.fluid_run import run
-
-    return lambda _watch, _progress: partial(run, exact=True)
+    return partial(run, ideal=True)
 
 
 def _goes_together(fabric: str, target: str) -> bool:

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from echelon.documents import DocumentError
-from echelon.simulation.code import code_digest
-from echelon.simulation.points import PointStore, Stored
 from echelon.policies import PlanError, PolicyChoiceError, make_policy
 from echelon.progress import UNSEEN, CommandProgress
 from echelon.scenarios.results import PolicyRun, alone_iterations_s
 from echelon.scenarios.scale import scaled
 from echelon.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
 from echelon.scenarios.stored_run import run_from_json, run_to_json
+from echelon.simulation.code import code_digest
 from echelon.simulation.comparison import PolicyComparison
-from echelon.simulation.places import FLUID, VIRTUAL, Runner, exact_place, ideal_place, place, unwatched
+from echelon.simulation.places import FLUID, VIRTUAL, Runner, ideal_place, place, unwatched
+from echelon.simulation.points import PointStore, Stored
 
 ScenarioLike = Scenario | Mapping[str, object] | str | Path
 """A scenario, the path of its file, or a document with the keys of such a file. Values of a document may be objects,
@@ -36,7 +36,6 @@ def simulate(
     target: str = FLUID,
     scale: Fraction | float | str = 1,
     ideal: bool = False,
-    exact: bool = False,
     progress: OnIteration | None = None,
     keep: str | Path | None = None,
 ) -> PolicyComparison:
@@ -45,7 +44,7 @@ def simulate(
     `policies` are names such as ``"fair"`` and ``"echelon(order=setf)"``; None takes the scenario's own. `target` is
     ``"fluid"``, which executes plans exactly and without packets, or a target with virtual switches, such as
     ``"softswitch"``. `scale` multiplies rates and sizes (`echelon.scenarios.scale`). On ``"fluid"``, `ideal` also runs
-    each policy with the rates that it would ideally give, and `exact` computes with fractions instead of floats.
+    each policy with the rates that it would ideally give.
     `keep` is a directory: policies that have finished are kept there until all have, so that an interrupted call
     continues where it was.
 
@@ -56,14 +55,13 @@ def simulate(
     factor = Fraction(scale)
     if factor != 1:
         prepared = scaled(prepared, factor).scenario
-    runner = (exact_place(target) if exact else place(VIRTUAL, target))(unwatched, UNSEEN)
+    runner = place(VIRTUAL, target)(unwatched, UNSEEN)
     return compare(
         prepared,
         target,
         runner,
-        ideal_place(target, exact) if ideal else None,
+        ideal_place(target) if ideal else None,
         None if keep is None else Path(keep),
-        {"exact": exact},
         on_iteration=progress,
     )
 

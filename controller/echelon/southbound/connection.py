@@ -25,6 +25,15 @@ from echelon.southbound import lifecycle
 from echelon.southbound.codec import OWNER
 from echelon.southbound.deadlines import deadline
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
+from echelon.southbound.events import (
+    Acknowledged,
+    DriftRepaired,
+    HigherPrimary,
+    IntentRefused,
+    SwitchChanged,
+    SwitchConnected,
+    SwitchEvent,
+)
 from echelon.southbound.intents import DigestReport, IntentSession, SessionFactory
 from echelon.southbound.lifecycle import Lifecycle, State, Timing
 from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
@@ -111,71 +120,18 @@ class ConnectionSnapshot:
     """Time at which a write last changed anything."""
 
 
-@dataclass(frozen=True, slots=True)
-class StateChanged:
-    """`state` or `problem` has changed."""
-
-    switch: str
-    state: State
-    problem: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOpened:
-    """There is a new session: the switch may have restarted since the last one."""
-
-    switch: str
-
-
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """The switch has acknowledged all of the intent of `version`, and holds nothing else of ours."""
-
-    switch: str
-    version: int
-    applied: Applied
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The switch does not hold the whole intent of `version`. It is tried again; `Installed` follows if that helps.
-
-    Reported once for each version and problem.
-    """
-
-    switch: str
-    version: int
-    problem: str
-    applied: Applied | None
-    """The entries that were written nevertheless; None: unknown, because the whole attempt failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """An audit found the switch different from what had been written to it, and repaired that."""
-
-    switch: str
-    count: int
-    """Number of entries, queue settings and digest settings."""
-    applied: Applied
-
-
-Event: TypeAlias = StateChanged | SessionOpened | Installed | Refused | Drift
-
-OnEvent: TypeAlias = Callable[[Event], None]
-OnDigests: TypeAlias = Callable[[str, int | None, DigestReport], Awaitable[None]]
-"""(switch, version, report): the version is that of the last intent acknowledged when the report came in; None: none
-yet."""
-OnHigherPrimary: TypeAlias = Callable[[str, int], None]
-"""(switch, election id): the switch obeys only a term above that id; see `SwitchConnection.set_term`."""
+OnEvent: TypeAlias = Callable[[SwitchEvent], None]
+OnDigests: TypeAlias = Callable[[str, DigestReport], Awaitable[None]]
+"""(switch, report)"""
 
 
 class SwitchConnection:
     """A connection that keeps one switch at the newest intent.
 
-    For each version that is written there is exactly one `Installed` or (first) `Refused`; versions that were
-    superseded before their turn are skipped silently. Callbacks must not block; exceptions that they raise are logged
-    and otherwise ignored.
+    For each version that is written there is exactly one `Acknowledged` or (first) `IntentRefused`; versions that were
+    superseded before their turn are skipped silently. After `HigherPrimary` it stays out (state `backup`) until
+    `set_term` gives it a term above that id. Callbacks must not block; exceptions that they raise are logged and
+    otherwise ignored.
 
     Args:
         endpoint: the switch.
@@ -185,8 +141,6 @@ class SwitchConnection:
         timing: delays and periods.
         on_digests: awaited for each list of digests, in order for each kind of digest; the list is acknowledged when it
             returns. None: the connection does not listen to digests.
-        on_higher_primary: called once for each such id when the switch obeys a controller whose election id is not
-            below the term; the connection stays out (state `backup`) until `set_term` gives it a higher one.
         clock: seconds since 1970, for `snapshot`.
     """
 
@@ -199,13 +153,11 @@ class SwitchConnection:
         rng: random.Random,
         timing: Timing | None = None,
         on_digests: OnDigests | None = None,
-        on_higher_primary: OnHigherPrimary | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._endpoint = endpoint
         self._on_event = on_event
         self._on_digests = on_digests
-        self._on_higher_primary = on_higher_primary
         self._clock = clock
         timing = timing or Timing()
         self._timing = timing
@@ -229,9 +181,6 @@ class SwitchConnection:
         self._closed = asyncio.Event()
         self._closed.set()
         self._running = False
-        self._written_version: int | None = None
-        """The version of the last successful write of this session."""
-        self._waiters: list[tuple[int, asyncio.Future[bool]]] = []
         self._installed: int | None = None
         self._refused: tuple[int, str] | None = None
         """Version and problem as last reported."""
@@ -306,30 +255,6 @@ class SwitchConnection:
         """
         return await self._call(lambda session: session.compare(intent))
 
-    async def written(self, version: int) -> bool:
-        """Wait until the intent of `version`, or of a newer one, was written. Return True, even if entries were
-        refused.
-
-        Return False, without waiting, if there is no session, and as soon as it is lost or the attempt fails.
-        """
-        if self._session is None:
-            return False
-        if self._written_version is not None and self._written_version >= version:
-            return True
-        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiters.append((version, waiter))
-        return await waiter
-
-    def _release(self, written: int | None) -> None:
-        """Release waiters up to the version that was written; all of them, in vain, if nothing was."""
-        still = []
-        for version, waiter in self._waiters:
-            if written is not None and version > written:
-                still.append((version, waiter))
-            elif not waiter.done():
-                waiter.set_result(written is not None)
-        self._waiters = still
-
     async def bytes_seen(self, entries: Iterable[TableEntry]) -> Mapping[TableEntry, int]:
         """Return the bytes that matched each entry, by its direct counter; 0 for an entry that the switch does not
         hold.
@@ -376,7 +301,7 @@ class SwitchConnection:
 
     # -- the machine ---------------------------------------------------------------------------------------------------
 
-    def _feed(self, event: lifecycle.Event, *tell: Event) -> None:
+    def _feed(self, event: lifecycle.Event, *tell: SwitchEvent) -> None:
         """Feed the machine an event, carry out its instructions, tell the owner. Callbacks may call back."""
         self._waiting.append(event)
         if self._feeding:
@@ -405,7 +330,7 @@ class SwitchConnection:
             if machine.state != self._told[0]:
                 self._since = self._clock()
             self._told = current
-            self._tell(StateChanged(self.name, *current))
+            self._tell(SwitchChanged(self.name, *current, self._installed))
 
     def _set_alarm(self, wake_at: float | None) -> None:
         if self._alarm is not None:
@@ -415,7 +340,7 @@ class SwitchConnection:
             delay_s = max(0.0, wake_at - time.monotonic())
             self._alarm = asyncio.get_running_loop().call_later(delay_s, self._feed, lifecycle.Tick())
 
-    def _tell(self, event: Event) -> None:
+    def _tell(self, event: SwitchEvent) -> None:
         try:
             self._on_event(event)
         except Exception:
@@ -439,13 +364,9 @@ class SwitchConnection:
                 self._session_number += 1
                 self._operation = self._task("close", self._close(self._operation))
             case lifecycle.ReportPrimary(primary_id):
-                if self._on_higher_primary is not None:
-                    try:
-                        self._on_higher_primary(self.name, primary_id)
-                    except Exception:
-                        _log.exception("switch %s: the owner failed to handle a higher primary", self.name)
+                self._tell(HigherPrimary(self.name, primary_id))
 
-    def _answer(self, number: int, event: lifecycle.Event, *tell: Event) -> None:
+    def _answer(self, number: int, event: lifecycle.Event, *tell: SwitchEvent) -> None:
         """Handle an event of session `number`, if that is still the current one."""
         if number == self._session_number:
             self._feed(event, *tell)
@@ -478,7 +399,7 @@ class SwitchConnection:
 
     async def _open(self, number: int, term: int) -> None:
         event: lifecycle.Event
-        tell: list[Event] = []
+        tell: list[SwitchEvent] = []
         session: IntentSession | None = None
         try:
             await _reach(self.name, self._endpoint.address)
@@ -503,7 +424,7 @@ class SwitchConnection:
         if isinstance(event, lifecycle.Opened):
             assert session is not None
             self._session = session
-            tell.append(SessionOpened(self.name))
+            tell.append(SwitchConnected(self.name))
             self._followed.clear()
             self._beside_session(self._watch(number, session))
             # Listen first: what the switch reports as soon as it is configured must not be missed.
@@ -544,8 +465,6 @@ class SwitchConnection:
 
     async def _close(self, operation: asyncio.Task[None] | None) -> None:
         session, self._session = self._session, None
-        self._written_version = None
-        self._release(None)
         ending = [*self._beside, *([operation] if operation is not None else [])]
         for task in ending:
             task.cancel()
@@ -577,7 +496,7 @@ class SwitchConnection:
 
     async def _write(self, number: int, session: IntentSession, order: lifecycle.Write, intent: Intent) -> None:
         self._follow_digests(session, intent)
-        tell: list[Event] = []
+        tell: list[SwitchEvent] = []
         event: lifecycle.Event
         try:
             limit_s = self._timing.write_s + self._timing.entry_s * (intent.size + self._entries + self._foreign)
@@ -593,11 +512,9 @@ class SwitchConnection:
         else:
             event, tell = self._applied(session, order, applied)
         if isinstance(event, lifecycle.WriteFailed):
-            tell = self._refusal(order.version, event.problem, None)
+            tell = self._refusal(order.version, event.problem, 0)
         self._operation = None
         self._answer(number, event, *tell)
-        if number == self._session_number:
-            self._release(self._written_version if isinstance(event, lifecycle.Written) else None)
 
     async def _why(self, session: IntentSession, error: SouthboundError) -> lifecycle.Event:
         """Return whether a write failed because the switch refused it, or because the switch is gone."""
@@ -611,9 +528,8 @@ class SwitchConnection:
 
     def _applied(
         self, session: IntentSession, order: lifecycle.Write, applied: Applied
-    ) -> tuple[lifecycle.Event, list[Event]]:
+    ) -> tuple[lifecycle.Event, list[SwitchEvent]]:
         now = self._clock()
-        self._written_version = order.version
         self._entries, self._foreign = session.entries, applied.foreign
         if order.afresh:
             self._last_audit_at = now
@@ -622,25 +538,35 @@ class SwitchConnection:
         # An entry that was refused and is accepted now was never on the switch, so it is not drift.
         taken = len(self._standing.difference(applied.refused))
         self._standing = frozenset(applied.refused)
-        tell: list[Event] = []
+        tell: list[SwitchEvent] = []
         drift = len(applied) + applied.queues + applied.digests - taken
         if order.audit and drift > 0:
             self._drift += drift
-            tell.append(Drift(self.name, drift, applied))
+            tell.append(DriftRepaired(self.name, drift))
         if applied.refused:
             more = f" (and {len(applied.refused) - 1} more)" if len(applied.refused) > 1 else ""
             problem = f"{applied.refused[0]}{more}"
-            return lifecycle.Written(problem), tell + self._refusal(order.version, problem, applied)
+            return lifecycle.Written(problem), tell + self._refusal(order.version, problem, len(applied.refused))
         if self._installed != order.version or self._refused is not None:
-            tell.append(Installed(self.name, order.version, applied))
+            tell.append(
+                Acknowledged(
+                    self.name,
+                    order.version,
+                    applied.encoding_s,
+                    applied.rpc_s,
+                    applied.inserts,
+                    applied.modifies,
+                    applied.deletes,
+                )
+            )
         self._installed, self._refused = order.version, None
         return lifecycle.Written(None), tell
 
-    def _refusal(self, version: int, problem: str, applied: Applied | None) -> list[Event]:
+    def _refusal(self, version: int, problem: str, entries: int) -> list[SwitchEvent]:
         if self._refused == (version, problem):
             return []
         self._refused = version, problem
-        return [Refused(self.name, version, problem, applied)]
+        return [IntentRefused(self.name, problem, version, entries)]
 
     # -- digests -------------------------------------------------------------------------------------------------------
 
@@ -656,7 +582,7 @@ class SwitchConnection:
         async with aclosing(cast(AsyncGenerator[DigestReport, None], session.digests(digest))) as reports:
             async for report in reports:
                 try:
-                    await deliver(self.name, self._installed, report)
+                    await deliver(self.name, report)
                 except Exception:
                     _log.exception("switch %s: a report of %s could not be handled", self.name, digest)
                 await session.acknowledge(report)

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import itertools
 import sys
 import threading
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from echelon.control import effects, events, facts
 from echelon.control.effects import Effect
-from echelon.control.events import Event, Instant
+from echelon.control.events import Instant
 from echelon.control.jobs import BuiltJob
 from echelon.control.jobstore import ChosenPolicy
 from echelon.control.machine import Machine, Settings
@@ -32,7 +30,9 @@ from echelon.lowering.lower import DIGEST
 from echelon.plan import Plan
 from echelon.policies import PlanError
 from echelon.policies.base import Policy
+from echelon.service.loop import MachineLoop
 from echelon.southbound.deadlines import no_deadlines
+from echelon.southbound.events import Acknowledged, SwitchChanged
 from echelon.southbound.intents import IntentSession
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class MemoryStore:
             self._documents[collection].pop(key, None)
 
 
-class VirtualController:
+class VirtualController(MachineLoop):
     """A controller that connects to every switch, accepts the jobs, writes their plan and follows digests.
 
     A context manager: connected and written inside. `stop` closes all sessions, as if the controller had died. Entering
@@ -88,6 +88,7 @@ class VirtualController:
         acknowledged: Callable[[str], None] = lambda _switch: None,
         correct_distances: bool = False,
     ) -> None:
+        super().__init__()
         settings = Settings(
             fabric,
             ChosenPolicy(policy.name),
@@ -102,8 +103,7 @@ class VirtualController:
         planner = Planner(dict.fromkeys(fabric.switches, capabilities), lambda _: policy)
         self._store = MemoryStore()
         self._now_s = 0.0
-        self.machine = Machine(settings, planner, self._store.load(), self._now)
-        """The state, for reading."""
+        self.machine = Machine(settings, planner, self._store.load(), self._now())
         self.digests: dict[str, int] = dict.fromkeys(fabric.switches, 0)
         """Number of flow events received, by switch."""
         self.failure: BaseException | None = None
@@ -114,12 +114,7 @@ class VirtualController:
         self._acknowledged = acknowledged
         self._turns = {name: asyncio.Lock() for name in fabric.switches}
         """Calls of one session that read or write must not overlap."""
-        self._events: deque[Event] = deque()
-        self._handling = False
         self._alarms: list[tuple[float, int, events.Alarm]] = []
-        self._numbers: Iterator[int] = itertools.count(1)
-        self._reports: dict[int, asyncio.Future[None]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="controller", daemon=True)
         self._stack = AsyncExitStack()
@@ -153,11 +148,11 @@ class VirtualController:
         for name, session in self._sessions.items():
             # Listen first: the digest configuration is part of the intent.
             self._start(self._follow(name, session))
-            self._submit(events.SwitchChanged(name, "writing"))
-        self._submit(events.Started())
+            self.submit(SwitchChanged(name, "writing"))
+        self.submit(events.Started())
         for spec, built in self._jobs:
             document = spec.model_dump(mode="json", exclude_unset=True)
-            self._submit(events.RegisterJob(next(self._numbers), document, spec, replace=False, built=built))
+            self.submit(events.RegisterJob(next(self._numbers), document, spec, replace=False, built=built))
         while self.failure is None and (self.machine.searching or not self.machine.settled):
             # No switch reports anything yet, so that time passes by alarms alone.
             if self._alarms and self.machine.in_force is None:
@@ -231,37 +226,20 @@ class VirtualController:
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    @property
     def _now(self) -> Instant:
         return Instant(self._now_s, self._now_s)
-
-    def _submit(self, event: Event) -> None:
-        self._events.append(event)
-        if self._handling:
-            return
-        self._handling = True
-        try:
-            while self._events:
-                for effect in self.machine.handle(self._events.popleft(), self._now):
-                    self._carry_out(effect)
-        finally:
-            self._handling = False
 
     def _ring(self) -> None:
         """Give back the alarms whose time has come."""
         while self._alarms and self._alarms[0][0] <= self._now_s:
-            self._submit(heapq.heappop(self._alarms)[2])
+            self.submit(heapq.heappop(self._alarms)[2])
 
     async def _follow(self, name: str, session: IntentSession) -> None:
         async for report in session.digests(DIGEST):
             newest_us = max((fields["time_us"] for fields in report.fields), default=0)
             self._now_s = max(self._now_s, newest_us / 1_000_000)
             self._ring()
-            number = next(self._numbers)
-            dealt_with = self._reports[number] = self._loop.create_future()
-            self._submit(events.Digests(number, name, report.fields))
-            await dealt_with
-            del self._reports[number]
+            await self._report(name, report.fields)
             # Last: where the switch waits for this, virtual time does, too.
             if self._awaits_acknowledgement(name):
                 await session.acknowledge(report)
@@ -279,17 +257,17 @@ class VirtualController:
         match effect:
             case effects.Save(request, changes):
                 self._store.commit(changes)
-                self._events.append(events.Saved(request))
+                self.submit(events.Saved(request))
             case effects.BuildJob() | effects.SearchPlan():
-                self._events.append(effect.run())
+                self.submit(effect.run())
             case _ if isinstance(effect, effects.PlanningWork):
-                self._events.append(effect.run())
+                self.submit(effect.run())
             case effects.Install():
                 self._start(self._install(effect))
             case effects.ReadCounters():
                 self._start(self._read_counters(effect))
-            case effects.AcknowledgeDigests(report):
-                self._reports[report].set_result(None)
+            case effects.AcknowledgeDigests(number):
+                self._end_report(number)
             case effects.SetAlarm(alarm, delay_s):
                 heapq.heappush(self._alarms, (self._now_s + delay_s, next(self._numbers), alarm))
             case facts.DigestsReceived(switch, count):
@@ -303,16 +281,6 @@ class VirtualController:
             case _:
                 pass
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        def ended(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
-            if not task.cancelled() and (error := task.exception()) is not None:
-                self._fail(error)
-
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(ended)
-
     def _fail(self, error: BaseException) -> None:
         if self.failure is None:
             self.failure = error
@@ -323,11 +291,11 @@ class VirtualController:
             async with self._turns[name]:
                 applied = await session.update(effect.intents[name])
             applied.require()
-            self._submit(events.Acknowledged(name, effect.version, applied.encoding_s, applied.rpc_s))
+            self.submit(Acknowledged(name, effect.version, applied.encoding_s, applied.rpc_s))
 
         await asyncio.gather(*(update(name, session) for name, session in self._sessions.items()))
 
     async def _read_counters(self, effect: effects.ReadCounters) -> None:
         async with self._turns[effect.switch]:
             bytes_seen = await self._sessions[effect.switch].bytes_seen(effect.entries)
-        self._submit(events.CountersRead(effect.reading, effect.switch, bytes_seen))
+        self.submit(events.CountersRead(effect.reading, effect.switch, bytes_seen))

@@ -19,13 +19,12 @@ def run(
     progress: Callable[[str, int], None],
     *,
     ideal: bool = False,
-    exact: bool = False,
     end_s: Fraction | None = None,
 ) -> PolicyRun:
     """Run `scenario` under the policy that `make` makes; `progress(job, iteration)` is told of each finished one.
 
     The model executes the plan; `ideal`: it gives flows the rates that the policy would give them if switches had a
-    queue for each. `exact`: it computes with fractions instead of floats. It has no packets and no controller: of the
+    queue for each. It has no packets and no controller: of the
     transport only the windows matter, and controller settings have no effect. With `end_s`, jobs iterate until that
     time, in seconds, instead of as often as the scenario says. Raises `PlanError` for what the policy cannot plan,
     `RunError` if the run stalls.
@@ -51,7 +50,6 @@ def run(
             until=scenario.until if end_s is None else end_s,
             on_iteration=progress,
             ideal=ideal,
-            exact=exact,
             windows=Windows(
                 transport.packet_bytes, transport.window_packets, transport.initial_window_packets, ACK_BYTES
             ),

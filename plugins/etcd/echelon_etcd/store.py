@@ -20,13 +20,13 @@ from echelon.service.store.base import (
     next_term,
 )
 from echelon.service.store.encoding import EncodedChanges, decode_document, encode, encode_document
+from echelon.service.store.group import GroupCommit, GroupLimits
+from echelon.service.store.migrations import Documents, Schema
 from echelon_etcd.address import Address
 from echelon_etcd.layout import Contents, Layout, fits, transactions
 from echelon_etcd.lease import Lease
 from echelon_etcd.rpc import ATTEMPT_S, CompactedError, Etcd, LeaseGoneError, pauses, until_answered
 from echelon_etcd.transaction import Equal, Operation, Put
-from echelon.service.store.group import GroupCommit, GroupLimits
-from echelon.service.store.migrations import Documents, Schema
 
 ANSWER_S = 5.0
 """How long a call of a controller that does not lead tries to reach etcd."""

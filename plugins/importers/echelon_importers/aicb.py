@@ -32,11 +32,11 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from echelon.documents import DocumentError, suggestion
+from echelon.jobs.mesh import Mesh
+from echelon.quantities import shown
 from echelon_importers import astra_sim
 from echelon_importers.importer import Importer, Source, Span
 from echelon_importers.workload import Builder, CollectiveKind, Workload
-from echelon.jobs.mesh import Mesh
-from echelon.quantities import shown
 
 _KINDS: Mapping[str, CollectiveKind] = {
     "all_reduce": "all-reduce",

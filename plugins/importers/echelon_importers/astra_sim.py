@@ -38,11 +38,11 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from echelon.documents import DocumentError, suggestion
+from echelon.jobs.mesh import Mesh
+from echelon.quantities import shown
 from echelon_importers import importer
 from echelon_importers.importer import Importer, Source, Span
 from echelon_importers.workload import Builder, CollectiveKind, Workload
-from echelon.jobs.mesh import Mesh
-from echelon.quantities import shown
 
 _CYCLE_S = Fraction(1, 10**9)
 _COLLECTIVES: Mapping[str, CollectiveKind | None] = {

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import yaml
 
 from echelon.documents import MAX_DOCUMENT_BYTES, DocumentError, parse_document
+from echelon.jobs.spec import JobSpec
+from echelon.progress import UNSEEN, CommandProgress, counted
 from echelon_importers.importer import Source
 from echelon_importers.job_file import Placement, job_text
 from echelon_importers.registry import make_importer
 from echelon_importers.workload import MOST_NODES, TooLargeError, Workload, contracted, merged
-from echelon.jobs.spec import JobSpec
-from echelon.progress import UNSEEN, CommandProgress, counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 from pydantic import PlainValidator
 
 from echelon.documents import DocumentError, Rate, Section, problem
-from echelon_importers.workload import Workload
 from echelon.quantities import shown
+from echelon_importers.workload import Workload
 
 MOST_BYTES = 1 << 30
 """The most bytes that are unpacked from one file."""

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon_importers.workload import Workload
 from echelon.jobs.combinators import Step
 from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
 from echelon.quantities import duration_text, rate_text
+from echelon_importers.workload import Workload
 
 _WIDTH = 118
 _DURATIONS = {"s": Fraction(1), "ms": Fraction(1, 10**3), "us": Fraction(1, 10**6), "ns": Fraction(1, 10**9)}

@@ -28,11 +28,11 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from echelon.documents import DocumentError
+from echelon.quantities import shown
 from echelon_importers import importer
 from echelon_importers.importer import Importer, Source, Span
 from echelon_importers.traces import Joined, TraceNode, Work, assemble
 from echelon_importers.workload import CollectiveKind, ReadCounts, Workload
-from echelon.quantities import shown
 
 _KINDS: tuple[tuple[str, CollectiveKind], ...] = (
     ("allreduce", "all-reduce"),

@@ -9,6 +9,8 @@ from fractions import Fraction
 from typing import Literal, TypeVar
 
 from echelon.documents import DocumentError
+from echelon.jobs.combinators import Step
+from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
 from echelon_importers.importer import Source
 from echelon_importers.workload import (
     MOST_NODES,
@@ -17,8 +19,6 @@ from echelon_importers.workload import (
     TooLargeError,
     Workload,
 )
-from echelon.jobs.combinators import Step
-from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
 
 K = TypeVar("K")
 _MOST_REDUCED = 20_000

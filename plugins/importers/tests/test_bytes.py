@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from echelon_importers import Source
 from echelon_importers.convert import convert
-from tests.drawing import examples
 from plugins.importers.tests.traces import NEW, delimited, node, old_node, split
+from tests.drawing import examples
 from tests.reference.workload_bytes import Sent, of_text, of_traces
 
 DATA = Path(__file__).parents[2] / "data" / "workloads"

@@ -11,8 +11,8 @@ import pytest
 from google.protobuf.json_format import MessageToJson
 
 from echelon.documents import DocumentError
-from echelon_importers import Source, Workload, make_importer
 from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
+from echelon_importers import Source, Workload, make_importer
 from plugins.importers.tests.traces import NEW, delimited, node, old_node, split, two_ranks
 
 DATA = Path(__file__).parents[2] / "data" / "workloads"

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from echelon.documents import DocumentError
+from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
 from echelon_importers import Source, Workload
 from echelon_importers.convert import convert
-from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
-from tests.drawing import examples
 from plugins.importers.tests.test_pytorch import all_reduce, execution, kernel, kineto, recorded
 from plugins.importers.tests.test_texts import HEAD, LAYERS, PIPELINE
 from plugins.importers.tests.traces import split, two_ranks
+from tests.drawing import examples
 
 DATA = Path(__file__).parents[2] / "data" / "workloads"
 WORDS = (

@@ -11,11 +11,11 @@ import pytest
 from reference.partitions import best_time
 
 from echelon.documents import DocumentError
+from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
 from echelon_importers import Source, make_importer
 from echelon_importers.pipedream.cuts import cuts
 from echelon_importers.pipedream.partition import Level, partition
 from echelon_importers.pipedream.profile import LayerProfile, ProfiledLayer, parse_profile
-from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
 
 DATA = Path(__file__).parents[2] / "data" / "workloads"
 

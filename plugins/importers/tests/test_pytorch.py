@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from echelon.documents import DocumentError
-from echelon_importers import Source, Workload, make_importer
 from echelon.jobs.graph import CollectiveStep, ComputeUnit
+from echelon_importers import Source, Workload, make_importer
 
 
 def kernel(start_us: float, us: float, stream: int = 7, name: str = "gemm", **args: Any) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from echelon.documents import DocumentError
-from echelon_importers import Source, Workload, make_importer
 from echelon.jobs.graph import CollectiveStep, ComputeUnit
+from echelon_importers import Source, Workload, make_importer
 
 DATA = Path(__file__).parents[2] / "data" / "workloads"
 LIST = DATA / "G13B-M1-C01_GPT13B_megatron_tp8_pp1_mbs1.csv"

@@ -14,8 +14,8 @@ from echelon.cli.calls import on_service
 from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
-    from echelon_torch.agent.watching import Agent
     from echelon.client import Client
+    from echelon_torch.agent.watching import Agent
 
 app = typer.Typer(
     help="See the connections of an unmodified job on this host, and report them to the service.",
@@ -100,11 +100,11 @@ def _agent(
     metrics: str | None,
     ebpf: bool,
 ) -> Agent:
+    from echelon.documents import NAME
+    from echelon.quantities import QuantityError, duration_s, shown
     from echelon_torch.agent.metrics import serve
     from echelon_torch.agent.reporting import Reporter
     from echelon_torch.agent.watching import Agent, Watched
-    from echelon.documents import NAME
-    from echelon.quantities import QuantityError, duration_s, shown
 
     try:
         gap_s = None if idle_gap is None else float(duration_s(idle_gap))

@@ -121,9 +121,9 @@ def _recognition(records: Sequence[RankRecord], out: Path) -> str:
     """Return the line of a job file by which agents report the job's connections."""
     from fractions import Fraction
 
-    from echelon_torch.capture.silences import silences
     from echelon.documents import DocumentError
     from echelon.quantities import duration_text
+    from echelon_torch.capture.silences import silences
 
     found = silences(records)
     if found.gap_s is None:
@@ -147,8 +147,8 @@ def _write_job(
 ) -> None:
     from dataclasses import replace
 
-    from echelon_importers.command import job_name
     from echelon_importers import Source
+    from echelon_importers.command import job_name
     from echelon_importers.convert import convert
 
     hosts = [record.host for record in records]

@@ -54,3 +54,15 @@ def _answer(request: Request, asset: Asset) -> Response:
     if "gzip" in request.headers.get("accept-encoding", ""):
         return Response(asset.compressed, media_type=asset.media_type, headers={**headers, "Content-Encoding": "gzip"})
     return Response(asset.content, media_type=asset.media_type, headers=headers)
+
+
+class ServicePages:
+    """The page that shows a running service, for `echelon.service`."""
+
+    @staticmethod
+    def router() -> APIRouter:
+        return router("service")
+
+    @staticmethod
+    def paths() -> frozenset[str]:
+        return assets.paths()

@@ -10,9 +10,9 @@ import pytest
 
 from echelon.client import Client
 from echelon.service.api.tokens import new_token
+from plugins.web.tests.browser import Page, browsing
 from tests.echelon.service.conftest import building
 from tests.echelon.service.lab import PATIENCE_S, Daemon, Lab, reset, settle
-from plugins.web.tests.browser import Page, browsing
 
 FABRIC: dict[str, Any] = {
     "fabric": "leaf-spine",

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from echelon.client import Client
-from tests.echelon.service.lab import ring, settle, until
 from plugins.web.tests.browser import Page
 from plugins.web.tests.conftest import Watched
 from plugins.web.tests.training import Trained, training
+from tests.echelon.service.lab import ring, settle, until
 
 pytestmark = pytest.mark.xdist_group("web")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import echelon
-from tests.echelon.service.lab import ring, settle, until
 from plugins.web.tests.browser import Page
 from plugins.web.tests.conftest import Watched
 from plugins.web.tests.test_view import SCENARIO, viewed
 from plugins.web.tests.training import Trained, training
+from tests.echelon.service.lab import ring, settle, until
 
 OUT = os.environ.get("ECHELON_SCREENSHOTS")
 

@@ -13,7 +13,7 @@ __all__ = ["ready_line", "summary"]
 
 
 def ready_line(options: SwitchOptions, addresses: Mapping[str, str], up: Mapping[int, bool]) -> str:
-    """Return one line that names the device, its ports, and the address of everything that it serves, P4Runtime first."""
+    """Return one line that names the device, its ports, and the address of each server, P4Runtime first."""
     ports = []
     for interface in options.interfaces:
         notes = []

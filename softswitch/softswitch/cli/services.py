@@ -1,6 +1,6 @@
 """Servers beside P4Runtime and gNMI, which plug-ins bring.
 
-A plug-in is a module with `add_arguments(parser)`, `is_asked(options)` and `serve(options, parts)`, under an entry point::
+A plug-in is a module with the functions of `Service`, under an entry point::
 
     [project.entry-points."softswitch.services"]
     bf-runtime = "my_package.switch_service"

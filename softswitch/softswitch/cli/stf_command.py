@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("program", type=Path, help="the JSON that p4c-bm2-ss wrote for v1model, or what a plug-in reads (a .bfa)")
+    parser.add_argument(
+        "program", type=Path, help="the JSON that p4c-bm2-ss wrote for v1model, or a .bfa with echelon-tofino"
+    )
     parser.add_argument("test", type=Path, help="the test (.stf)")
     parser.add_argument("--trace", action="store_true", help="trace the packets behind expectations that are not met")
     parser.add_argument("--p4info", type=Path, metavar="FILE", help="the P4Info (text) whose aliases the test may use")

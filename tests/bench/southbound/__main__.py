@@ -24,7 +24,6 @@ from rich.console import Console  # noqa: E402
 from rich.progress import Progress  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from echelon.cli.shell_environment import ShellEnvironment, cache_directory  # noqa: E402
 from echelon.lowering.intent import Intent  # noqa: E402
 from echelon.p4program import program  # noqa: E402
 from echelon.southbound.session import SwitchSession  # noqa: E402
@@ -38,7 +37,7 @@ from tests.bench.switch.targets import BMV2, SOFTSWITCH, Target  # noqa: E402
 T = TypeVar("T")
 
 _SHELL_ENTRIES = 300
-_SHELL = ShellEnvironment(cache_directory({"XDG_CACHE_HOME": str(_ROOT / ".venv-interop")})).python
+_SHELL = next(_ROOT.glob(".venv-interop/echelon/p4runtime-shell-*/bin/python"), _ROOT)
 _WANTED_SHELL, _WANTED_FINSY, _WANTED_BYTES, _WANTED_READ_S = 50, 3, 0.9, 3.0
 
 
@@ -60,7 +59,7 @@ def _best(work: Callable[[], Coroutine[Any, Any, Rate]], addresses: Sequence[str
 
 
 def _shell(address: str, intent: Intent) -> Rate | str:
-    if not _SHELL.exists():
+    if not _SHELL.is_file():
         return "p4runtime-shell is not there: `pytest tests/interop` makes its environment"
     plain = [entry for entry in intent.entries if len(entry.actions) == 1]
     step = max(1, len(plain) // _SHELL_ENTRIES)

@@ -160,16 +160,6 @@ def test_ideal_rates_are_a_second_run_of_each_policy(tmp_path: Path) -> None:
     assert "echelon, ideal" in (tmp_path / "report.md").read_text()
 
 
-def test_an_exact_run_gives_the_figures_of_fig_2_and_needs_the_target_without_packets(tmp_path: Path) -> None:
-    options = ("--policy", "fair", "--exact", "--ideal", "--out", tmp_path)
-    assert invoke("run", FIG2, "--target", "fluid", *options).exit_code == 0
-    results = json.loads((tmp_path / "results.json").read_text())["results"]
-    assert [of["jobs"]["pipeline"]["compute_finish_s"] for of in results.values()] == [8.5, 8.5]
-    line = only_line(invoke("run", FIG2, "--target", "softswitch", "--exact", "--out", tmp_path / "out"))
-    assert line.startswith("--exact: ")
-    assert "--target fluid" in line
-
-
 def test_ideal_rates_need_the_target_without_queues(tmp_path: Path) -> None:
     line = only_line(invoke("run", FIG2, "--target", "softswitch", "--ideal", "--out", tmp_path / "out"))
     assert line.startswith("--ideal: ")

@@ -65,7 +65,7 @@ def test_commands_and_options_in_bash() -> None:
     assert in_bash("echelon pol") == ["policy"]
     assert {"submit", "list", "show", "remove"} <= set(in_bash("echelon job "))
     assert in_bash("echelon job submit --dry") == ["--dry-run"]
-    assert in_bash("echelon completion z") == ["zsh"]
+    assert in_bash("echelon --completion z") == ["zsh"]
 
 
 @needs_bash

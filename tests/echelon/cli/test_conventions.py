@@ -31,18 +31,13 @@ YES, NO = "yes", "**no**"
 COLUMNS = ("command", "help", "mistakes", "missing", "`--json`", "`-o`", "asks", "pipes", "colours")
 
 NO_RESULT = {
-    "help": "text",
-    "completion": "script",
     "serve": "runs on",
     "view": "runs on",
     "agent run": "the command's",
     "agent watch": "runs on",
     "shell": "interactive",
     "job new": "a file",
-    **{
-        f"fabric {shape}": "a file"
-        for shape in ["one-tor", "thesis-a", "thesis-b", "dumbbell", "line", "leaf-spine", "fat-tree", "rail-optimised"]
-    },
+    "fabric": "a file",
 }
 """The commands that print no result, and what they do instead."""
 

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from echelon.cli.progress import EVERY
-from echelon_study.placement.choose import place_jobs
 from echelon.progress import Account, Unseen
 from echelon.scenarios.scenario import load_scenario
 from echelon.simulation.places import place, unwatched
 from echelon.simulation.run import compare
+from echelon_study.placement.choose import place_jobs
 
 SCENARIOS = Path(__file__).parents[3] / "topologies/scenarios"
 LINE = re.compile(r"\d+:\d\d  \S.*")

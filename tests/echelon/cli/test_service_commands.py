@@ -10,18 +10,13 @@ import pytest
 from finsy.proto import p4r
 from pydantic import TypeAdapter
 
-from echelon.service.resources import (
-    IntentResource,
-    JobResource,
-    JobSummary,
-    LinkResource,
-    PlanResource,
-    PolicyResource,
-    SwitchDifference,
-    SwitchResource,
-)
+from echelon.service.api.jobs import JobResource, JobSummary
+from echelon.service.api.links import LinkResource
+from echelon.service.api.plan import PlanResource
+from echelon.service.api.policy import PolicyResource
+from echelon.service.api.switches import IntentResource, SwitchDifference, SwitchResource
 from tests.echelon.cli.conftest import JOB, Operated
-from tests.echelon.service.lab import PATIENCE_S, free_port, settle
+from tests.echelon.service.lab import PATIENCE_S, free_port, settle, until
 
 pytestmark = pytest.mark.xdist_group("cli-service")
 
@@ -425,3 +420,25 @@ def test_tables_keep_within_the_terminal(width: int, service: Operated) -> None:
         assert any("───" in line for line in picture)
         # What may take several lines does: nothing is cut.
         assert "…" not in "".join(picture)
+
+
+# --- at a glance -----------------------------------------------------------------------------------------------------
+
+
+def test_status_on_one_screen(service: Operated) -> None:
+    submit(service)
+    with service.client() as client:
+        settle(client)
+    shown = service.good("status")
+    for fact in ("fabric two_by_two", "term ", "4 ready", "1 installed", "register job bert, by operator"):
+        assert fact in shown
+    assert "problems" not in shown
+    assert json.loads(service.good("status", "--json"))["jobs_by_state"] == {"installed": 1}
+    service.good("link", "drain", "leaf1", "spine1")
+    service.good("link", "drain", "leaf1", "spine2", "--force")
+    with service.client() as client:
+        until(lambda: client.job("bert").state == "unplanned", "the job keeps its plan")
+    result = service.run("status")
+    assert result.exit_code == 1
+    for fact in ("leaf1 - spine1, leaf1 - spine2", "1 unplanned", "job bert: ", "path"):
+        assert fact in result.stdout

@@ -9,12 +9,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
-from echelon.cli.shell import HIGHEST_BACKUP_ID, ShellSwitch, arguments
-from echelon.cli.shell_environment import PINS, ShellEnvironment, ShellEnvironmentError, cache_directory
+from echelon.cli.shell import HIGHEST_BACKUP_ID, arguments, shell_python
+from echelon.documents import Section
+from echelon.service.config import SwitchConfig
+from echelon.southbound.tls import TlsFiles
 from tests.echelon.cli.conftest import Operated
 from tests.echelon.service.lab import PATIENCE_S, settle
-from tests.interop.environments import CACHE, shell_python
+from tests.interop.environments import CACHE
+from tests.interop.environments import shell_python as made
 
 ECHELON = Path(sys.executable).with_name("echelon")
 SESSION = """\
@@ -30,7 +34,7 @@ entry.insert()
 @pytest.mark.xdist_group("cli-service")
 def test_it_reads_and_cannot_write(service: Operated, tmp_path: Path) -> None:
     """Find the switch by the service; test_tls.py has a session that finds it by the configuration."""
-    shell_python()
+    made()
     with service.client() as client:
         settle(client)
     before = service.lab.switches["leaf1"].entries()
@@ -65,10 +69,14 @@ def test_a_switch_that_is_not_there(service: Operated) -> None:
 
 def test_arguments_with_and_without_tls(tmp_path: Path) -> None:
     plain = ["--grpc-addr", "h:1", "--device-id", "7", "--election-id", "0,5"]
-    assert arguments(ShellSwitch("s", "h:1", 7), 5) == plain
-    assert arguments(ShellSwitch("s", "h:1", 7, tls=True), 5) == [*plain, "--ssl"]
     files = [tmp_path / name for name in ("ca", "certificate", "key")]
-    assert arguments(ShellSwitch("s", "h:1", 7, *files, tls=True), 5) == [
+
+    def given(tls: TlsFiles | None) -> list[str]:
+        return arguments(SwitchConfig("s", 7, "h:1", "softswitch", Section(), tls), 5)
+
+    assert given(None) == plain
+    assert given(TlsFiles(None, None, None)) == [*plain, "--ssl"]
+    assert given(TlsFiles(*files)) == [
         *plain, "--ssl", "--cacert", str(files[0]), "--cert", str(files[1]), "--private-key", str(files[2])
     ]  # fmt: skip
 
@@ -78,27 +86,23 @@ def test_its_election_id_is_below_every_controllers() -> None:
     assert HIGHEST_BACKUP_ID < 10**15
 
 
-def test_the_cache_directory() -> None:
-    assert cache_directory({"XDG_CACHE_HOME": "/x"}) == Path("/x/echelon")
-    assert cache_directory({"XDG_CACHE_HOME": "x"}) == cache_directory({}) == Path.home() / ".cache" / "echelon"
-
-
 @pytest.mark.long  # an environment with pip is made for it
 def test_without_a_package_index_it_says_so_and_leaves_nothing_half_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("PIP_NO_CACHE_DIR", "1")
-    environment = ShellEnvironment(tmp_path)
-    with pytest.raises(ShellEnvironmentError) as caught:
-        environment.make()
-    assert str(caught.value).startswith(f"pip cannot install {PINS[0]} (is a package index reachable?): ")
-    assert "\n" not in str(caught.value)
-    assert not environment.is_made
+    with pytest.raises(typer.Exit):
+        shell_python(tmp_path)
+    said = capsys.readouterr().err
+    assert "a package index" in said
+    assert said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
 
 
-def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_made_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ShellEnvironmentError, match=r"/file.*Not a directory.*XDG_CACHE_HOME"):
-        ShellEnvironment(tmp_path / "file" / "below").make()
+    with pytest.raises(typer.Exit):
+        shell_python(tmp_path / "file" / "below")
+    assert re.search(r"XDG_CACHE_HOME.*Not a directory.*/file", capsys.readouterr().err)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -15,16 +16,20 @@ import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from echelon.cli import app
+from echelon.service.api.switches import uses
 from tests.echelon.cli.conftest import Operated
+from tests.echelon.cli.test_service_commands import columns, submit
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.conftest import build as build  # a fixture
-from tests.echelon.service.lab import LINE, PATIENCE_S, free_port, ring
+from tests.echelon.service.lab import LINE, PATIENCE_S, free_port, ring, settle, until
+from tests.reference.frames import ipv4, udp
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -59,9 +64,6 @@ class Terminal:
                 drawn += _ESCAPES.sub("", os.read(self._ours, 1 << 16).decode(errors="replace"))
         return drawn
 
-    def press(self, key: str) -> None:
-        os.write(self._ours, key.encode())
-
     def end(self) -> int:
         """Return the exit status, and keep reading, since a terminal that is not read stops its writer."""
         give_up_at = time.monotonic() + PATIENCE_S
@@ -95,22 +97,21 @@ def test_it_outlives_the_service(build: Build) -> None:
     with terminal("watch", "--interval", "0.2", "--url", url) as screen:
         screen.wait_for(r"no answer: \S+ does not answer")
         daemon = lab.daemon(api={"listen": f"127.0.0.1:{port}"})
-        screen.wait_for(r"leader, term \d+")
+        screen.wait_for(r"leader +\S+, term \d+")
         screen.wait_for(r"s1 +ready")
         with lab.client(daemon) as client:
             client.register_job(ring("resnet", ["h1", "h2"]))
-        screen.wait_for(r"1 of 1 jobs installed")
+        screen.wait_for(r"jobs +1 installed")
         screen.wait_for(r"resnet +installed")
         daemon.kill()
         screen.wait_for(r"no answer for \d+ s: ")
         # What was heard last stays on the screen.
         screen.wait_for(r"resnet +installed")
         daemon = lab.daemon(api={"listen": f"127.0.0.1:{port}"})
-        screen.wait_for(r"1 of 1 jobs installed\s+switch +state")
+        screen.wait_for(r"jobs +1 installed\s+switch +state")
         lab.switches["s1"].kill()
         screen.wait_for(r"s1 +away")
-        screen.press("x")
-        screen.press("q")
+        screen.process.send_signal(signal.SIGINT)
         assert screen.end() == 0
 
 
@@ -118,7 +119,7 @@ def test_it_outlives_the_service(build: Build) -> None:
 def test_ctrl_c_ends_it_quietly(operated: Operated) -> None:
     where = ("--url", operated.url, "--token-file", str(operated.tokens["read-only"]))
     with terminal("watch", *where) as screen:
-        screen.wait_for(r"leader, term \d+")
+        screen.wait_for(r"leader +\S+, term \d+")
         screen.process.send_signal(signal.SIGINT)
         assert screen.end() == 0
 
@@ -136,11 +137,40 @@ def test_one_frame_for_a_pipe(service: Operated) -> None:
     for width in ("80", "120"):
         lines = service.good("watch", "--once", COLUMNS=width).splitlines()
         assert max(map(len, lines)) <= int(width)
-        assert lines[0].startswith("echelon ")
+        assert lines[0].startswith("service   echelon ")
         assert [line.split()[:2] for line in lines if line.startswith(("leaf", "spine"))] == [
             [name, "ready"] for name in service.lab.switches
         ]
         assert any(re.match(r"bert +installed", line) for line in lines)
+
+
+@pytest.mark.xdist_group("cli-service")
+def test_ports_and_jobs_of_a_service(service: Operated) -> None:
+    """A frame that nobody claims leaves leaf1 towards h2 by the queue of best effort."""
+    submit(service)
+    with service.client() as client:
+        settle(client)
+        until(lambda: client.job("bert").alone_iteration_s is not None, "it was not computed")
+        before = {"leaf1": client.queues("leaf1")}
+        assert {(use.port, use.to) for use in before["leaf1"].queues} == {
+            (port, other) for (node, other), port in service.lab.fabric.port_to.items() if node == "leaf1"
+        }
+        assert {use.queue for use in before["leaf1"].queues} == set(range(8))
+        src, dst = (int(IPv4Address(service.lab.fabric.hosts[name].ipv4)) for name in ("h1", "h2"))
+        with service.lab.host("h1") as sender, service.lab.host("h2") as receiver:
+            sender.send(ipv4(src, dst, 17, udp(5000, 5001, bytes(100))))
+            receiver.receive()
+        sent = [one for one in uses(before, {"leaf1": client.queues("leaf1")}) if one.use]
+        assert [one.to for one in sent] == ["h2"]
+    shown = service.good("watch", "--ports", "--once", "--interval", "0.1", COLUMNS="160")
+    cells = columns(shown)
+    assert ["switch", "port", "to", "rate", "use"] in [row[:5] for row in cells]
+    links = [name for node, name in service.lab.fabric.port_to if node in service.lab.switches]
+    assert len([row for row in cells if len(row) > 12 and row[0] in service.lab.switches]) == len(links)
+    assert ["bert", "installed"] in [row[:2] for row in cells]
+    found = json.loads(service.good("watch", "--ports", "--once", "--interval", "0.1", "--json"))
+    assert set(found) == {"status", "switches", "jobs", "ports", "problems"}
+    assert len(found["ports"]) == len(links)
 
 
 def test_without_a_terminal_it_says_how() -> None:

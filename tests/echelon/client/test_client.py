@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -23,16 +22,8 @@ from echelon.service.api import ApiSettings, create_app
 from echelon.service.api.server import ServerSettings
 from echelon.service.api.tokens import TokensFile, new_token
 from echelon.service.config_file import ListenAddress
-from echelon.service.interface import JobQuery
-from tests.echelon.service.api.memory import MemoryService
+from tests.echelon.service.api.memory import JOB, MemoryService, standby
 from tests.echelon.service.api.serving import TIMEOUT_S, Serving, serving
-
-JOB: dict[str, Any] = {
-    "job": "d",
-    "parallelism": "data",
-    "workers": ["h1", "h2"],
-    "data": {"compute": "500 ms", "gradient": "5 MB"},
-}
 
 
 @pytest.fixture(autouse=True)
@@ -68,29 +59,36 @@ def error_of(call: Callable[[], object]) -> ClientError:
 # --- calls -----------------------------------------------------------------------------------------------------------
 
 
-def test_every_call_gives_its_resource(client: Client, service: MemoryService) -> None:
+def test_every_call_gives_its_resource(client: Client, running: Serving, service: MemoryService) -> None:
     assert client.register_job(JOB).spec == JOB
     assert client.register_job(JOB).name == "d"
     assert [job.name for job in client.jobs()] == ["d"]
     assert client.job("d").workers == ("h1", "h2")
-    assert client.job("d", wait_s=0.01).state == "accepted"
+    assert client.job("d", wait_s=0.01).state != "installed"
     assert client.register_job({**JOB, "weight": 2}, replace=True).spec["weight"] == 2
-    assert client.report_distances("d", "ring", ["0 s", "1 ms"]).name == "d"
-    assert [flow.path[1] for flow in client.plan().flows] == ["s1", "s2"]
-    assert [flow.path[1] for flow in client.plan(job="d", switch="s2").flows] == ["s2"]
+    offsets = client.job("d").echelonflows[0].offsets_s
+    report = [0.25 * index for index in range(len(offsets))]
+    found = client.report_distances("d", client.job("d").echelonflows[0].name, report)
+    assert found.echelonflows[0].offsets_s == tuple(report)
+    running.wait(service.planned())
+    flows = client.plan().flows
+    assert {(flow.job, frozenset(flow.path)) for flow in flows} == {("d", frozenset({"h1", "s1", "s2", "h2"}))}
+    assert client.plan(job="d", switch="s2").flows == flows
     assert client.set_policy("varys").name == client.policy().name == "varys"
     assert [switch.name for switch in client.switches()] == ["s1", "s2"]
-    assert client.switch("s2").state == "ready"
-    assert client.intent("s1").entries == ()
-    assert client.difference("s1").reachable
-    assert client.set_link("s1", "s2", "drained").state == client.links()[0].state == "drained"
+    assert client.switch("s2").state == "connecting"
+    assert {entry.owner for entry in client.intent("s1").entries} >= {"d", "fabric"}
+    assert not client.difference("s1").reachable
+    assert not client.queues("s1").reachable
+    assert client.set_link("s1", "s2", "drained", force=True).state == "drained"
+    assert [(link.a, link.b) for link in client.links() if link.state == "drained"] == [("s1", "s2")]
     assert client.status().jobs == 1
     assert client.metrics() == "x 1\n"
     client.remove_job("d")
     assert client.jobs() == []
     assert client.is_alive()
     assert client.not_ready() is None
-    service.problem_list = ["no store"]
+    service.store.problem = "no store"
     assert client.not_ready() == "no store"
 
 
@@ -126,14 +124,12 @@ def test_strange_names_are_only_unknown(client: Client, name: str) -> None:
     assert error_of(lambda: client.set_link(name, name, "up")).status == 404
 
 
-@given(st.lists(st.just(0.0) | st.floats(1e-90, 10**6), min_size=1, max_size=5))
+@given(st.just(0.0) | st.floats(1e-90, 10**6))
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_distances_in_seconds_arrive_as_they_are(client: Client, service: MemoryService, offsets: list[float]) -> None:
-    client.register_job(JOB)
-    client.report_distances("d", "ring", offsets)
-    arrived = service.reports[-1].offsets
-    assert isinstance(arrived, tuple)
-    assert [float(offset) for offset in arrived] == offsets
+def test_distances_in_seconds_arrive_as_they_are(client: Client, offset_s: float) -> None:
+    first, *_ = client.register_job(JOB, replace=True).echelonflows
+    offsets_s = (*[0.0] * (first.flows - 1), offset_s)
+    assert client.report_distances("d", first.name, offsets_s).echelonflows[0].offsets_s == offsets_s
 
 
 def test_distances_that_are_none(client: Client) -> None:
@@ -369,40 +365,36 @@ def test_what_is_no_controller(answer: bytes, reason: str) -> None:
 
 
 def test_the_leader_is_followed_and_remembered(running: Serving, service: MemoryService) -> None:
-    standby = MemoryService()
-    standby.fault = UnavailableError("this controller is a standby", leader=running.url)
-    with serving(create_app(standby)) as other, Client(other.url) as client:
+    with serving(create_app(standby(running.url))) as other, Client(other.url) as client:
         assert client.register_job(JOB).name == "d"
-        assert [job.name for job in service.jobs(JobQuery())] == ["d"]
-        standby.fault = UnavailableError("is not asked again")
-        assert client.plan(job="d").jobs == 1
+        assert list(service.machine.jobs.jobs) == ["d"]
+        other.stop()
+        assert client.job("d").name == "d", "the standby is not asked again"
 
 
-def test_a_standby_that_knows_no_leader(running: Serving, service: MemoryService) -> None:
-    service.fault = UnavailableError("no controller leads at the moment")
-    with Client(running.url) as client:
+def test_a_standby_that_knows_no_leader() -> None:
+    with serving(create_app(standby())) as running, Client(running.url) as client:
         error = error_of(client.jobs)
-        assert (error.status, error.reason) == (503, "no controller leads at the moment")
+        assert (error.status, error.reason) == (503, "no controller leads at the moment (ask again soon)")
 
 
 def test_standbys_that_name_each_other_are_not_followed_for_ever() -> None:
-    first, second = MemoryService(), MemoryService()
+    first, second = standby(), standby()
     with serving(create_app(first)) as one, serving(create_app(second)) as other:
-        first.fault = UnavailableError("ask the other", leader=other.url)
-        second.fault = UnavailableError("ask the other", leader=one.url)
+        first.leader_url, second.leader_url = other.url, one.url
         with Client(one.url) as client:
             assert error_of(client.jobs).status == 503
 
 
 def test_a_leader_that_is_gone_is_left_for_the_standby_that_takes_over() -> None:
-    standby = MemoryService()
-    standby.fault = UnavailableError("a standby", leader="http://127.0.0.1:1")
-    with serving(create_app(standby)) as running, Client(running.url, retry_s=TIMEOUT_S) as client:
+    other = MemoryService()
+    other.fault = UnavailableError("a standby", leader="http://127.0.0.1:1")
+    with serving(create_app(other)) as running, Client(running.url, retry_s=TIMEOUT_S) as client:
         asked = threading.Event()
 
         def take_over() -> None:
             asked.wait(TIMEOUT_S)
-            standby.fault = None
+            other.fault = None
 
         thread = threading.Thread(target=take_over)
         thread.start()
@@ -418,15 +410,14 @@ def test_a_token_does_not_leave_the_encrypted_way(tmp_path: Path, running: Servi
     """A leader that is reached by plain HTTP over a network is not followed from where nobody could listen."""
     made = new_token("ci", "operator")
     (tmp_path / "tokens.yaml").write_text(f"tokens:\n{made.entry}")
-    standby = MemoryService()
-    app = create_app(standby, ApiSettings(tokens=TokensFile(tmp_path / "tokens.yaml")))
+    other_service = standby("http://192.0.2.1:8080")
+    app = create_app(other_service, ApiSettings(tokens=TokensFile(tmp_path / "tokens.yaml")))
     with (
         serving(app, ServerSettings(ListenAddress(None, 0, tmp_path / "a.sock"))) as other,
         Client(other.url, token=made.token, timeout_s=5) as client,
     ):
-        standby.fault = UnavailableError("a standby", leader="http://192.0.2.1:8080")
         assert error_of(client.jobs).status == 503
-        standby.fault = UnavailableError("a standby", leader=running.url)
+        other_service.leader_url = running.url
         assert client.jobs() == []
 
 

@@ -12,14 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from echelon.control.effects import Answer, Effect, Install, ReadCounters, Refuse, Save, SearchPlan
-from echelon.control.events import (
-    HigherPrimary,
-    IntentRefused,
-    ReportConnections,
-    ReportIterations,
-    StopWaiting,
-    SwitchChanged,
-)
+from echelon.control.events import ReportConnections, ReportIterations, StopWaiting
 from echelon.control.facts import NoPlanChosen
 from echelon.control.jobstore import ChosenPolicy
 from echelon.control.planning import registered_policy
@@ -31,6 +24,7 @@ from echelon.policies.base import Choice, Policy, Prediction
 from echelon.policies.echelon.candidates import CandidatePlan, candidates
 from echelon.policies.echelon.policy import Echelon
 from echelon.policies.echelon.search import PlanSearch
+from echelon.southbound.events import HigherPrimary, IntentRefused, SwitchChanged
 from echelon.telemetry.sizes import HostIteration
 from tests.echelon.control.world import FINISH, START, World, known_flows, merged, ring, small, two_by_two
 

@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from echelon.control.contest import FIRST_PAUSE_S, FREE_TAKEOVERS, LONGEST_PAUSE_S, QUIET_S, Contest
 from echelon.control.effects import BuildJob, Decide, MakePlan, RaiseTerm, ReadCounters, Save, SetAlarm, TimeAlone
 from echelon.control.errors import ConflictError, RefusedError, UnavailableError, UnknownError
-from echelon.control.events import HigherPrimary, IntentRefused, LeadershipLost, StopWaiting, SwitchChanged
+from echelon.control.events import LeadershipLost, StopWaiting
 from echelon.control.facts import DistancesCorrected, JobInstalled, JobLeft, JobSeen, NumbersUnsaved, PlanAdopted
 from echelon.control.jobs import from_document
 from echelon.control.jobstore import ChosenPolicy
+from echelon.control.lines import FIRST_PAUSE_S, FREE_TAKEOVERS, LONGEST_PAUSE_S, QUIET_S, SwitchLine
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
 from echelon.policies.varys import Varys
+from echelon.southbound.events import HigherPrimary, IntentRefused, SwitchChanged
 from echelon.telemetry.corrections import AGREEING
 from tests.echelon.control.world import FINISH, START, World, ring, small, two_by_two
 
@@ -74,6 +75,23 @@ def test_a_job_is_acknowledged_after_it_is_saved(world: World) -> None:
     world.carry_out(save)
     assert world.answer(request).name == "a"
     assert set(world.store.load()["jobs"]) == {"a"}
+
+
+def test_work_changes_nothing_that_the_machine_has(reactive: World) -> None:
+    """It runs in another thread."""
+    reactive.register(ring("c", "h1", "h2"))
+    (build,) = reactive.waiting(BuildJob)
+    before = dict(vars(build.job))
+    assert build.run().built.job.name == "c"
+    assert vars(build.job) == before
+    reactive.report("leaf1", ("b", flow_from(reactive, "b", "h1"), START, 1))
+    while not reactive.waiting(Decide):
+        reactive.carry_out(*reactive.waiting(ReadCounters))
+    (asked,) = reactive.waiting(Decide)
+    in_force, due = asked.last.plan, replace(asked.due)
+    assert asked.run().planned.plan != in_force
+    assert asked.due == due
+    assert asked.last.plan is in_force
 
 
 def test_a_job_that_is_not_saved_is_not_there(world: World) -> None:
@@ -169,12 +187,12 @@ def test_a_switch_that_another_controller_keeps_taking_is_taken_back_ever_later(
 
 
 def test_pauses_have_a_limit_and_quiet_ends_them() -> None:
-    contest = Contest()
-    pauses = [contest.lost(float(now)) for now in range(100)]
+    line = SwitchLine()
+    pauses = [line.take_over(float(now)) for now in range(100)]
     assert pauses[:FREE_TAKEOVERS] == [0.0] * FREE_TAKEOVERS
     assert pauses[-1] == LONGEST_PAUSE_S
     assert pauses == sorted(pauses)
-    assert contest.lost(99 + QUIET_S) == 0.0
+    assert line.take_over(99 + QUIET_S) == 0.0
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------
@@ -567,7 +585,7 @@ def test_flows_under_way_stay_ahead_of_new_ones_after_a_plan(fabric: Fabric) -> 
     while not world.waiting(Decide):
         world.carry_out(*world.waiting(ReadCounters))
     (asked,) = world.waiting(Decide)
-    in_line = sorted(asked.scheduler.active.values(), key=lambda flow: flow.sequence)
+    in_line = sorted(asked.due.flows, key=lambda flow: flow.sequence)
     assert [flow.job for flow in in_line] == ["a", "b", "c", "d"]
     assert len({flow.sequence for flow in in_line}) == 4
 

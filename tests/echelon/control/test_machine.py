@@ -154,7 +154,8 @@ def test_service_and_virtual_runs_have_one_controller() -> None:
     for part in ("Following", "PlanPipeline", "Reactions", "Requests", "JobStore"):
         assert calls(part) == {"control/machine.py"}
     assert calls("Decoder") == calls("Tracker") == {"control/following.py"}
-    assert calls("CentralScheduler") == calls("Reacting") == {"control/reactions.py"}
+    assert calls("ActiveFlows") == {"control/reactive.py"}
+    assert calls("decide") == {"control/planning.py"}
     assert calls("Numbering") == {"control/planning.py", "lowering/lower.py"}
     assert not any((PACKAGE / name).exists() for name in ("control_loop.py", "scheduler.py", "reaction.py"))
 

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from echelon.control.decisions import DecisionDue
 from echelon.control.jobs import RegisteredJob, from_document
 from echelon.control.jobstore import ChosenPolicy
 from echelon.control.planning import Planner, PlanningError, PlanRequest
-from echelon.control.reacting import DecisionDue
-from echelon.control.scheduler import CentralScheduler
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.fabric.model import Fabric
 from echelon.lowering.capabilities import Capabilities
@@ -272,9 +271,8 @@ def test_a_job_that_lowering_breaks_at_is_left_out(fabric: Fabric, monkeypatch: 
     assert planned.problems == {"bad": "lowering failed: ZeroDivisionError: a slip"}
     with pytest.raises(PlanningError):
         planner(fabric).react(
-            CentralScheduler(Varys(), (), planned.plan),
-            DecisionDue(Fraction(), {}),
-            replace(planned, registered=(job("bad", "h1", "h3", number=2),)),
+            DecisionDue(Fraction(), (), {}),
+            replace(planned, policy=Varys(), registered=(job("bad", "h1", "h3", number=2),)),
             fabric,
         )
 

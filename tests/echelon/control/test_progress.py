@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import cast
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from echelon.control.jobs import RegisteredJob
+from echelon.control.lines import JobLine, SwitchLine
 from echelon.control.progress import Progress
 from echelon.plan import FlowPlan
 from echelon.rankings.fixed import Fixed
@@ -21,12 +24,21 @@ def flows_over(job: str, switches: frozenset[str]) -> tuple[FlowPlan, ...]:
     return (FlowPlan(job, "f", Fixed(0), ("h1", *sorted(switches), "h2")),)
 
 
+def tracking() -> tuple[Progress, dict[str, JobLine]]:
+    lines: dict[str, JobLine] = {}
+    return Progress(lines, {name: SwitchLine() for name in SWITCHES}), lines
+
+
+def line() -> JobLine:
+    return JobLine(cast(RegisteredJob, None), 0)
+
+
 class Model(RuleBasedStateMachine):
     """`wanted`: by job (its generation, its switches). `plans`: all so far. A switch acknowledges any of them."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.progress = Progress()
+        self.progress, self.lines = tracking()
         self.generation = 0
         self.version = 0
         self.wanted: dict[str, int] = {}
@@ -45,11 +57,13 @@ class Model(RuleBasedStateMachine):
         self.flows[job, self.generation] = flows_over(job, switches)
         self.in_plan[job] = {}
         self.problems.pop(job, None)
+        self.lines.setdefault(job, line())
         self.progress.accepted(job, float(self.generation))
 
     @rule(job=JOBS)
     def remove(self, job: str) -> None:
         self.wanted.pop(job, None)
+        self.lines.pop(job, None)
         self.progress.removed(job)
 
     @rule(refused=st.frozensets(JOBS))
@@ -115,11 +129,13 @@ TestProgress.settings = settings(max_examples=examples(80), stateful_step_count=
 
 
 def test_a_failed_plan_leaves_planned_jobs_alone() -> None:
-    progress = Progress()
+    progress, lines = tracking()
+    lines["old"] = line()
     progress.accepted("old", 0.0)
     flows = {"old": flows_over("old", frozenset({"s1"}))}
     progress.planned(1, flows, {}, ["old"], began_s=0.0, policy_s=0.0, lowering_s=0.0)
     progress.acknowledged("s1", 1, encoding_s=0.0, rpc_s=float(Fraction(1, 8)), now_s=1.0, at=2.0)
+    lines["new"] = line()
     progress.accepted("new", 1.0)
     progress.failed("no way", ["old", "new"])
     assert progress.state("old") == ("installed", None)
@@ -130,7 +146,8 @@ def test_a_failed_plan_leaves_planned_jobs_alone() -> None:
 
 
 def test_a_job_that_no_plan_had_at_first_is_timed_when_it_is_installed() -> None:
-    progress = Progress()
+    progress, lines = tracking()
+    lines["a"] = line()
     progress.accepted("a", 0.0)
     progress.failed("no way", ["a"])
     flows = {"a": flows_over("a", frozenset({"s1"}))}
@@ -145,7 +162,8 @@ def test_a_job_that_no_plan_had_at_first_is_timed_when_it_is_installed() -> None
 
 
 def test_a_job_that_leaves_the_plan_on_its_way_is_timed_when_it_is_back() -> None:
-    progress = Progress()
+    progress, lines = tracking()
+    lines["a"] = line()
     progress.accepted("a", 0.0)
     flows = {"a": flows_over("a", frozenset({"s1"}))}
     progress.planned(1, flows, {}, ["a"], began_s=0.5, policy_s=0.0, lowering_s=0.0)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.control.scheduler import CentralScheduler
+from echelon.control.decisions import DecisionDue, decide
+from echelon.control.reactive import ActiveFlows
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.jobs.graph import EchelonFlow, Flow, Job
+from echelon.jobs.graph import EchelonFlow, Flow, FlowKey, Job
+from echelon.plan import Plan
 from echelon.policies.varys import Varys
 from echelon.rankings.fixed import Fixed
 from tests.drawing import examples
@@ -31,11 +34,23 @@ def scheduler() -> CentralScheduler:
     return make()
 
 
+class CentralScheduler(ActiveFlows):
+    """The active flows, with what is decided for them."""
+
+    def __init__(self, policy: Varys, job: Job) -> None:
+        self.policy, self.plan = policy, policy.plan([job], FABRIC)
+        super().__init__([job], self.plan)
+
+    def decide(self, now_s: Fraction, bytes_passed: Mapping[FlowKey, int]) -> Plan:
+        due = DecisionDue(now_s, tuple(self.active.values()), bytes_passed)
+        self.plan = decide(self.policy, self.plan, due)
+        return self.plan
+
+
 def make() -> CentralScheduler:
     flows = tuple(Flow(name, "h1", "h2", 1000) for name in FLOWS)
     job = Job("j", (), flows, (EchelonFlow("e", FLOWS, (Fraction(0),) * 3),))
-    policy = Varys()
-    return CentralScheduler(policy, [job], policy.plan([job], FABRIC))
+    return CentralScheduler(Varys(), job)
 
 
 def shares(scheduler: CentralScheduler) -> dict[str, Fraction]:

@@ -17,8 +17,8 @@ from echelon.southbound.errors import SouthboundError
 from echelon.southbound.intents import IntentSession
 from echelon.southbound.session import SwitchSession
 from echelon.targets import TARGETS
-from echelon_tofino.target.session import BfrtSession
 from echelon.virtual.run import run, sessions
+from echelon_tofino.target.session import BfrtSession
 
 pytestmark = pytest.mark.io
 

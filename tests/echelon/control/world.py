@@ -34,7 +34,6 @@ from echelon.control.effects import (
 )
 from echelon.control.errors import ServiceError, UnavailableError
 from echelon.control.events import (
-    Acknowledged,
     AwaitJob,
     ChangeRequest,
     ChoosePolicy,
@@ -52,8 +51,6 @@ from echelon.control.events import (
     SearchFailed,
     SetLink,
     Started,
-    SwitchChanged,
-    SwitchConnected,
     TermSaved,
 )
 from echelon.control.facts import Fact
@@ -68,6 +65,7 @@ from echelon.jobs.spec import JobSpec
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.intent import Intent, Part, TableEntry
 from echelon.p4program import constants
+from echelon.southbound.events import Acknowledged, SwitchChanged, SwitchConnected
 from echelon.targets.softswitch.capabilities import softswitch
 from echelon.virtual.controller import MemoryStore
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.fluid import native
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 
 
@@ -49,6 +50,14 @@ def build_bulk(name: str, compute_s: Fraction, size_bytes: int, start_s: Fractio
         (EchelonFlow("H", ("f",), (Fraction(0),)),),
         start_s,
     )
+
+
+@pytest.fixture(params=["native", "python"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the engine that computes: a test that asks for it runs on both."""
+    if request.param == "python":
+        monkeypatch.setattr(native, "available", lambda: False)
+    return str(request.param)
 
 
 @pytest.fixture(scope="session")

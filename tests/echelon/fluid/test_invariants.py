@@ -6,12 +6,14 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.allocation import ActiveFlow, Allocation, Link
 from echelon.fabric.model import Fabric
 from echelon.fluid import BackgroundFlow, alone_iteration_s, simulate
+from echelon.fluid.sharing import TOLERANCE
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.policies import make_policy
 from echelon.policies.base import Policy
@@ -75,21 +77,21 @@ class Watch:
     def __init__(self, capacities: dict[Link, Fraction]) -> None:
         self.capacities = capacities
         self.last: tuple[Fraction, Sequence[ActiveFlow], Allocation] | None = None
-        self.moved: dict[tuple[str, str, int], Fraction] = defaultdict(Fraction)
+        self.moved: dict[tuple[str, str, int], Fraction] = defaultdict(float)
 
     def __call__(self, now: Fraction, flows: Sequence[ActiveFlow], allocation: Allocation) -> None:
         self.until(now)
         self.last = now, flows, allocation
-        load: dict[Link, Fraction] = defaultdict(Fraction)
+        load: dict[Link, Fraction] = defaultdict(float)
         for flow, rate in zip(flows, allocation.rates_Bps, strict=True):
             assert rate >= 0
             assert flow.max_rate_Bps is None or rate <= flow.max_rate_Bps
             assert 0 < flow.remaining_bytes <= flow.size_bytes
             for link in flow.links:
                 load[link] += rate
-        assert all(load[link] <= self.capacities[link] for link in load)
+        assert all(load[link] <= self.capacities[link] * (1 + TOLERANCE) for link in load)
         for flow, rate in zip(flows, allocation.rates_Bps, strict=True):
-            full = any(load[link] == self.capacities[link] for link in flow.links)
+            full = any(load[link] >= self.capacities[link] * (1 - TOLERANCE) for link in flow.links)
             assert full or rate == flow.max_rate_Bps, f"{flow} could be faster"
 
     def until(self, now: Fraction) -> None:
@@ -110,21 +112,19 @@ def test_links_are_never_overloaded_nor_left_idle(
 ) -> None:
     fabric = star(HOSTS)
     watch = Watch(fabric.capacity_Bps)
-    result = simulate(
-        jobs, fabric, policy(), 2, background=background, until="exactly", observe=watch, ideal=ideal, exact=True
-    )
+    result = simulate(jobs, fabric, policy(), 2, background=background, until="exactly", observe=watch, ideal=ideal)
     watch.until(result.end_s)
-    assert result.exact
     for job in jobs:
         records = result.jobs[job.name].finished
         assert [r.iteration for r in records] == [1, 2]
         for record in records:
             for flow in job.flows:
-                assert watch.moved[job.name, flow.name, record.iteration] == flow.size_bytes
+                assert watch.moved[job.name, flow.name, record.iteration] == pytest.approx(flow.size_bytes, abs=1e-2)
             _starts_when_it_may(job, record.start, {**record.flows, **record.computes})
             durations = {c.name: c.duration_s for c in job.computes}
             assert all(
-                record.computes[name].finish - record.computes[name].start == durations[name] for name in durations
+                record.computes[name].finish - record.computes[name].start == pytest.approx(durations[name], abs=1e-9)
+                for name in durations
             )
             spans = [*record.flows.values(), *record.computes.values()]
             assert record.finish == max(span.finish for span in spans)
@@ -142,14 +142,14 @@ def _starts_when_it_may(job: Job, begin: Fraction, spans: dict[str, object]) -> 
 def test_the_same_run_gives_the_same_result(
     star: Callable[..., Fabric], jobs: tuple[Job, ...], policy: Callable[[], Policy]
 ) -> None:
-    runs = [simulate(jobs, star(HOSTS), policy(), 3, exact=True) for _ in range(2)]
+    runs = [simulate(jobs, star(HOSTS), policy(), 3) for _ in range(2)]
     assert runs[0] == runs[1]
 
 
 @settings(max_examples=30, deadline=None)
 @given(job=any_job("j"))
 def test_alone_every_iteration_takes_the_time_alone(star: Callable[..., Fabric], job: Job) -> None:
-    result = simulate([job], star(HOSTS), make_policy("echelon"), 3, until="exactly", ideal=True, exact=True)
+    result = simulate([job], star(HOSTS), make_policy("echelon"), 3, until="exactly", ideal=True)
     held = {name for h in job.echelonflows for name in h.flows}
     if all(flow.name in held for flow in job.flows):
-        assert set(result.iteration_times_s("j")) == {alone_iteration_s(job, star(HOSTS))}
+        assert result.iteration_times_s("j") == pytest.approx([alone_iteration_s(job, star(HOSTS))] * 3, abs=1e-9)

@@ -3,69 +3,53 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.allocation import Number
-from echelon.fluid.rounding import Rounding
-from echelon.fluid.sharing import QueueSharing, SharedPort
+from echelon.fluid.sharing import TOLERANCE, SharedPort, Sharer, shared_rates
 from echelon.plan import LEVELS, QueuePlan
 from tests.drawing import examples
 
-ONE = Fraction(1)
+
+def port(*queues: QueuePlan, capacity: float = 1) -> SharedPort:
+    return SharedPort(capacity, (*queues, *[QueuePlan(0)] * (LEVELS - len(queues))))
 
 
-Place = tuple[SharedPort, int]
-"""A port and one of its queues."""
+def interface() -> SharedPort:
+    return SharedPort(1, None)
 
 
-@dataclass(frozen=True)
-class Sharer:
-    places: tuple[Place, ...]
-    window: int
-    sent_Bps: Fraction | None = None  # noqa: N815
+def flow(*places: tuple[SharedPort, int], window: int = 1, sent: float | None = None) -> Sharer:
+    """Return a flow that passes these queues of ports."""
+    return Sharer([at.queue(queue) for at, queue in places], window, sent)
 
 
-def port(*queues: QueuePlan, capacity: int = 1, reverse: int | None = None) -> SharedPort:
-    return SharedPort(Fraction(capacity), (*queues, *[QueuePlan(0)] * (LEVELS - len(queues))), reverse)
-
-
-def rates(*flows: Sharer, acknowledging: Fraction = Fraction(0), ports: Sequence[SharedPort] = ()) -> list[Number]:
-    """Return the rates of flows; ports are told apart by identity, and `ports` has those of which the order matters."""
-    found = list({id(at): at for at in (*ports, *(at for flow in flows for at, _ in flow.places))}.values())
-    index = {id(at): number for number, at in enumerate(found)}
-    sharing = QueueSharing(found, Rounding(), acknowledging)
-    return sharing.rates(
-        [
-            sharing.standing(
-                [sharing.place(index[id(at)], queue) for at, queue in flow.places], flow.window, flow.sent_Bps
-            )
-            for flow in flows
-        ]
-    )[0]
+def rates(*flows: Sharer, acknowledging: float = 0) -> Any:
+    """Return what compares with the rates of flows, to the last digits."""
+    return pytest.approx(shared_rates(flows, acknowledging)[0], rel=1e-12)
 
 
 def test_strict_levels_and_minimum_shares() -> None:
     low, high = QueuePlan(0, min_share=Fraction(1, 100)), QueuePlan(1)
     at = port(low, high)
-    assert rates(Sharer(((at, 0),), 1), Sharer(((at, 1),), 1)) == [Fraction(1, 100), Fraction(99, 100)]
-    assert rates(Sharer(((at, 0),), 1)) == [1]
+    assert rates(flow((at, 0)), flow((at, 1))) == [Fraction(1, 100), Fraction(99, 100)]
+    assert rates(flow((at, 0))) == [1]
 
 
 def test_weights_between_queues_and_windows_within() -> None:
     at = port(QueuePlan(0, weight=3), QueuePlan(0, weight=1))
-    flows = [Sharer(((at, 0),), 8), Sharer(((at, 0),), 1), Sharer(((at, 1),), 8)]
+    flows = [flow((at, 0), window=8), flow((at, 0)), flow((at, 1), window=8)]
     assert rates(*flows) == [Fraction(3, 4) * 8 / 9, Fraction(3, 4) / 9, Fraction(1, 4)]
 
 
 def test_a_maximum_share_leaves_the_rest_to_others() -> None:
     at = port(QueuePlan(1, max_share=Fraction(1, 4)), QueuePlan(0))
-    assert rates(Sharer(((at, 0),), 1), Sharer(((at, 1),), 1)) == [Fraction(1, 4), Fraction(3, 4)]
-    assert rates(Sharer(((at, 0),), 1)) == [Fraction(1, 4)]
+    assert rates(flow((at, 0)), flow((at, 1))) == [Fraction(1, 4), Fraction(3, 4)]
+    assert rates(flow((at, 0))) == [Fraction(1, 4)]
 
 
 def test_what_a_maximum_share_leaves_goes_to_the_level_first() -> None:
@@ -73,20 +57,20 @@ def test_what_a_maximum_share_leaves_goes_to_the_level_first() -> None:
     first = QueuePlan(1, weight=4, max_share=Fraction(1, 2))
     at = port(first, QueuePlan(1, min_share=Fraction(1, 5)), QueuePlan(0, min_share=Fraction(1, 10)))
     expected = [Fraction(1, 2), Fraction(2, 5), Fraction(1, 10)]
-    assert rates(*(Sharer(((at, queue),), 1) for queue in range(3))) == expected
+    assert rates(*(flow((at, queue)) for queue in range(3))) == expected
 
 
 def test_a_constant_rate_gets_through_a_fifo_what_it_sends() -> None:
     """A sender of constant rate gets more than its equal part; above the rate of the link, such senders share by
     their rates.
     """
-    at = SharedPort(ONE, None)
-    assert rates(Sharer(((at, 0),), 1, Fraction(3, 4)), Sharer(((at, 0),), 8), Sharer(((at, 0),), 8)) == [
+    at = interface()
+    assert rates(flow((at, 0), sent=Fraction(3, 4)), flow((at, 0), window=8), flow((at, 0), window=8)) == [
         Fraction(3, 4),
         Fraction(1, 8),
         Fraction(1, 8),
     ]
-    assert rates(Sharer(((at, 0),), 1, Fraction(2)), Sharer(((at, 0),), 1, Fraction(1)), Sharer(((at, 0),), 8)) == [
+    assert rates(flow((at, 0), sent=Fraction(2)), flow((at, 0), sent=Fraction(1)), flow((at, 0), window=8)) == [
         Fraction(2, 3),
         Fraction(1, 3),
         0,
@@ -95,28 +79,29 @@ def test_a_constant_rate_gets_through_a_fifo_what_it_sends() -> None:
 
 def test_behind_the_interface_of_a_host_levels_cannot_help() -> None:
     """The interface is a FIFO as fast as the port behind it: what it shares equally stays so."""
-    host, at = SharedPort(ONE, None), port(QueuePlan(0), QueuePlan(1))
-    assert rates(Sharer(((host, 0), (at, 0)), 8), Sharer(((host, 0), (at, 1)), 8)) == [Fraction(1, 2)] * 2
+    host, at = interface(), port(QueuePlan(0), QueuePlan(1))
+    assert rates(flow((host, 0), (at, 0), window=8), flow((host, 0), (at, 1), window=8)) == [Fraction(1, 2)] * 2
 
 
 def test_what_one_cannot_use_in_a_fifo_another_does() -> None:
     """The first is held up behind a higher level of another port; the second has the interface to itself."""
-    host, one, other = SharedPort(ONE, None), port(QueuePlan(0), QueuePlan(1)), port()
-    flows = [Sharer(((host, 0), (one, 0)), 8), Sharer(((host, 0), (other, 0)), 8), Sharer(((one, 1),), 8)]
+    host, one, other = interface(), port(QueuePlan(0), QueuePlan(1)), port()
+    flows = [flow((host, 0), (one, 0), window=8), flow((host, 0), (other, 0), window=8), flow((one, 1), window=8)]
     assert rates(*flows) == [0, 1, 1]
 
 
 def test_levels_that_contradict_each_other_stall_nobody_for_ever() -> None:
     one, other = port(QueuePlan(0), QueuePlan(1)), port(QueuePlan(1), QueuePlan(0))
-    assert rates(Sharer(((one, 0), (other, 0)), 1), Sharer(((one, 1), (other, 1)), 1)) == [1, 0]
+    assert rates(flow((one, 0), (other, 0)), flow((one, 1), (other, 1))) == [1, 0]
 
 
 def test_acknowledgements_come_first() -> None:
     """They take a tenth of what the opposite direction carried before they were known."""
-    there, back = port(reverse=1), port(reverse=0)
-    flows = [Sharer(((there, 0),), 1), Sharer(((there, 0),), 1), Sharer(((back, 0),), 1)]
+    there, back = port(), port()
+    there.reverse, back.reverse = back, there
+    flows = [flow((there, 0)), flow((there, 0)), flow((back, 0))]
     expected = [Fraction(9, 20), Fraction(9, 20), Fraction(9, 10)]
-    assert rates(*flows, acknowledging=Fraction(1, 10), ports=[there, back]) == expected
+    assert rates(*flows, acknowledging=0.1) == expected
 
 
 queue_plans = st.builds(
@@ -163,10 +148,9 @@ def in_small_steps(queues: list[QueuePlan], flows: list[tuple[int, int]], steps:
 )
 def test_one_port_as_if_served_in_small_steps(queues: list[QueuePlan], flows: list[tuple[int, int]]) -> None:
     at = port(*queues)
-    exact = rates(*(Sharer(((at, queue),), window) for queue, window in flows))
-    assert sum(exact) <= 1
-    for ours, theirs in zip(exact, in_small_steps(queues, flows), strict=True):
-        assert abs(float(ours) - theirs) < 0.005
+    found, _ = shared_rates([flow((at, queue), window=window) for queue, window in flows])
+    assert sum(found) <= 1 + TOLERANCE
+    assert found == pytest.approx(in_small_steps(queues, flows), abs=0.005)
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -182,19 +166,24 @@ def test_many_ports_no_rate_can_grow_but_at_the_cost_of_one_that_is_no_better(
     """The rates meet the definition of max-min fairness with levels: every flow has a full link on which no flow of
     its level has more for each packet of window, and no flow of a lower level has anything."""
     ports = [port(*(QueuePlan(level) for level in range(3)), capacity=capacity) for capacity in capacities]
-    sharers = [Sharer(tuple((ports[k], level) for k in sorted(links)), window) for links, window, level in flows]
-    rate_of = dict(zip(map(id, sharers), rates(*sharers), strict=True))
-    for sharer in sharers:
+    sharers = [flow(*((ports[k], level) for k in sorted(links)), window=window) for links, window, level in flows]
+    of = {
+        sharer: (rate, level)
+        for sharer, rate, (_, _, level) in zip(sharers, shared_rates(sharers)[0], flows, strict=True)
+    }
+    for sharer, (rate, level) in of.items():
         held_up = False
-        for at, level in sharer.places:
-            present = [other for other in sharers if any(p is at for p, _ in other.places)]
-            load = sum(rate_of[id(other)] for other in present)
-            assert load <= at.capacity_Bps
-            below = [other for other in present if other.places[0][1] < level]
-            equal = [other for other in present if other.places[0][1] == level]
+        for queue in sharer.queues:
+            present = [other for other in sharers if any(q.port is queue.port for q in other.queues)]
+            load = sum(of[other][0] for other in present)
+            assert load <= queue.port.capacity_Bps * (1 + TOLERANCE)
             held_up |= (
-                load == at.capacity_Bps
-                and not any(rate_of[id(other)] for other in below)
-                and all(rate_of[id(other)] / other.window <= rate_of[id(sharer)] / sharer.window for other in equal)
+                load >= queue.port.capacity_Bps * (1 - TOLERANCE)
+                and not any(of[other][0] > TOLERANCE for other in present if of[other][1] < level)
+                and all(
+                    of[other][0] / other.window <= rate / sharer.window + TOLERANCE
+                    for other in present
+                    if of[other][1] == level
+                )
             )
         assert held_up

@@ -59,13 +59,12 @@ def test_an_iteration_carries_everything_twice_over_the_server_or_over_each_work
     wider than a worker's is not always full."""
     server, worker = rates
     job = job_of(workers, compute_s, gradient_bytes, aggregate_s)
-    result = simulate(
-        [job], star([server] + [worker] * workers), make_policy(policy), 1, until="exactly", ideal=True, exact=True
-    )
+    result = simulate([job], star([server] + [worker] * workers), make_policy(policy), 1, until="exactly", ideal=True)
     (took,) = result.iteration_times_s("ps")
     one_way = max(Fraction(workers * gradient_bytes, server), Fraction(gradient_bytes, worker))
     ideal = compute_s + one_way + aggregate_s + one_way
-    assert took == ideal if server <= worker or policy in ("fair", "varys") else took >= ideal
+    exactly = server <= worker or policy in ("fair", "varys")
+    assert took == pytest.approx(ideal, rel=1e-9) if exactly else took >= ideal * (1 - 1e-9)
 
 
 @given(workers=st.integers(1, 6), compute_s=TIMES, aggregate_s=TIMES, late_s=TIMES)

@@ -133,10 +133,10 @@ def test_stale_buckets_wait_for_flows_that_are_due_before_them(order: str) -> No
     needed = bucketed_all_reduce(["a2", "b2"], Fraction(0), Fraction(1), 1, all_reduce_s)
     jobs = [Job("stale", *stale), Job("needed", *needed)]
     policy = make_policy("echelon", order=order)
-    ideal = simulate(jobs, fabric, policy, 1, until="exactly", ideal=True, exact=True)
+    ideal = simulate(jobs, fabric, policy, 1, until="exactly", ideal=True)
     assert ideal.iteration_times_s("needed") == (2,)
     # Each lower queue has a hundredth of the link, which a few of them take until the flow is far enough behind.
-    (in_queues,) = simulate(jobs, fabric, policy, 1, until="exactly", exact=True).iteration_times_s("needed")
+    (in_queues,) = simulate(jobs, fabric, policy, 1, until="exactly").iteration_times_s("needed")
     assert 2 < in_queues < 2 + Fraction(7, 100)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
+from math import inf
 from random import Random
 from statistics import fmean
 
@@ -63,9 +64,9 @@ def mix(seed: int, count: int) -> list[Job]:
     return jobs
 
 
-def search(jobs: Sequence[Job], fabric: Fabric, **options: float) -> PlanSearch:
+def search(jobs: Sequence[Job], fabric: Fabric, limit: float = inf) -> PlanSearch:
     starts_s = {job.name: float(job.start_s) for job in jobs}
-    return PlanSearch(jobs, fabric, candidates(False), EXACT, CandidatePlan("k3"), starts_s=starts_s, **options)
+    return PlanSearch(jobs, fabric, candidates(False), EXACT, CandidatePlan("k3"), limit=limit, starts_s=starts_s)
 
 
 def by_hand(jobs: Sequence[Job], fabric: Fabric, plan: Plan) -> dict[str, float]:
@@ -106,6 +107,20 @@ def test_a_limit_keeps_every_job_from_being_slower_than_under_fair_sharing(seed:
     best = search(jobs, fabric, limit=limit).run().best
     fair = by_hand(jobs, fabric, make_policy("fair").plan(jobs, fabric))
     assert all(best.slowdowns[name] <= fair[name] * (1 + limit) + 1e-9 for name in fair)
+
+
+@settings(max_examples=3, deadline=None)
+@given(st.integers(0, 10**6))
+def test_what_is_predicted_is_what_the_installed_plan_does(seed: int) -> None:
+    """Connections keep their paths when a job has gone, and copies are told apart by their numbers."""
+    jobs, fabric = mix(seed, 4), pairs(4, spines=2)
+    policy = Echelon(Echelon.Parameters(draws=0))
+    policy.plan(jobs, fabric)
+    jobs = [jobs[0], *jobs[2:]]
+    plan = policy.best_plan(jobs, fabric)
+    (found,) = policy.choices.values()
+    assert found.choice is not None
+    assert found.choice.best.slowdowns == pytest.approx(by_hand(jobs, fabric, plan))
 
 
 def test_a_search_depends_on_nothing_else() -> None:

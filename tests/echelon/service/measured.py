@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+from unittest.mock import patch
+
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from echelon.service.metrics import Metrics
+from echelon.control import facts
+from echelon.service.told import Metrics
+
+TEXT = Path(__file__).with_name("metrics.txt")
 
 
 def families(metrics: Metrics) -> dict[str, Metric]:
@@ -18,30 +25,55 @@ def families(metrics: Metrics) -> dict[str, Metric]:
 
 
 def exercised() -> Metrics:
-    """Return metrics every method of which was called once."""
+    """Return metrics that have every fact once which counts."""
     metrics = Metrics("1.2")
-    metrics.switch_added("s1")
-    metrics.planned(3, 20, 0.5, 0.25)
-    metrics.plan_failed()
-    metrics.searched("changed", 2.5, 0.125)
-    metrics.searched("outdated")
-    metrics.prediction("a", -0.5)
-    metrics.changed(0.75)
-    metrics.jobs({"installed": 4})
-    metrics.job_seen("a", 1e9)
-    metrics.job_iteration("a", 1.5)
-    metrics.job_tardiness("a", -0.25)
-    metrics.distances_corrected()
-    metrics.sizes_corrected()
-    metrics.connections_reported(3, 2)
-    metrics.session_opened("s1")
-    metrics.contested("s1")
-    metrics.written("s1", 3, 2, 1, 0.01)
-    metrics.entries("s1", 5, 6, 7, 1)
-    metrics.audited("s1", 2)
-    metrics.digests("s1", 10, 4)
-    metrics.request("GET", "/jobs/{name}", 200, "operator", 0.002)
-    metrics.committed(0.003)
-    metrics.commit_failed()
+    for fact in (
+        facts.SwitchAdded("s1"),
+        adopted(3, flows=20, policy_s=0.5, lowering_s=0.25),
+        facts.PlanRefused("fair", "no"),
+        facts.PlanChosen(("a",), "fair", "echelon", 4, 1.5, 2.0, 0.125, 2.5),
+        facts.SearchEnded(("a",)),
+        facts.PredictionJudged("a", 2.0, 1.0, again=False),
+        facts.JobInstalled("a", 3, 0.75),
+        facts.JobsCounted({"installed": 4}),
+        facts.IterationTimed("a", 1.5),
+        facts.TardinessSeen("a", -0.25),
+        facts.DistancesCorrected("a"),
+        facts.SizesCorrected("a", {}),
+        facts.ConnectionsReported("a", "h1", 3, 2),
+        facts.SwitchSessionOpened("s1"),
+        facts.TermContested("s1", 9, 1, 0.5),
+        facts.IntentWritten("s1", 3, 2, 1, 0.01),
+        facts.EntriesCounted("s1", 5, 6, 7, 1),
+        facts.SwitchAudited("s1", 2),
+        facts.DigestsReceived("s1", 10, 4),
+        facts.RequestAnswered("GET", "/jobs/{name}", 200, "operator", 0.002),
+        facts.ChangeCommitted(0.003),
+        facts.CommitFailed(),
+    ):
+        metrics.note(fact)
+    with patch("time.time", return_value=1e9):
+        metrics.note(facts.JobSeen("a"))
     metrics.leadership(77)
     return metrics
+
+
+def adopted(
+    version: int = 1,
+    *,
+    flows: int = 1,
+    policy_s: float = 1.0,
+    lowering_s: float = 1.0,
+    problems: Mapping[str, str] | None = None,
+) -> facts.PlanAdopted:
+    return facts.PlanAdopted(version, "fair", 1, flows, policy_s, lowering_s, problems)
+
+
+def text() -> str:
+    """Return the text of a scrape of those, without what differs between processes."""
+    lines = exercised().render()[0].decode().splitlines(keepends=True)
+    return "".join(line for line in lines if line.split()[2 if line.startswith("#") else 0].startswith("echelon_"))
+
+
+if __name__ == "__main__":
+    TEXT.write_text(text())

@@ -23,11 +23,12 @@ import pytest
 from echelon.client import Client
 from echelon.control.errors import UnavailableError
 from echelon.control.events import CountersRead
+from echelon.service.api.jobs import installed, register
 from echelon.service.config import load_service_config
 from echelon.service.controller import ControllerService
 from echelon.service.leader import Leader
-from echelon.service.metrics import Metrics
 from echelon.service.store import Candidate, Changes, Leadership, Store, StoreError, open_store
+from echelon.service.told import Metrics
 from tests.echelon.service.conftest import Service
 from tests.echelon.service.lab import TWO_BY_TWO, Lab, ring, settle, until
 
@@ -71,7 +72,7 @@ def test_a_change_from_an_earlier_term_is_not_acknowledged(offline: Lab) -> None
             await leader.open()
             service.leading = leader
             blocked = asyncio.get_running_loop().run_in_executor(None, free.wait)
-            changing = asyncio.create_task(service.register(ring("a", ["h1", "h2"]), replace=False))
+            changing = asyncio.create_task(register(service, ring("a", ["h1", "h2"]), replace=False))
             await asyncio.sleep(0)
             await first.resign()
             second = await store.campaign(Candidate("c", "http://c"))
@@ -89,8 +90,8 @@ def test_a_change_from_an_earlier_term_is_not_acknowledged(offline: Lab) -> None
 def test_somebody_who_waits_is_told_when_leadership_is_lost(offline: Lab) -> None:
     async def run() -> None:
         async with leading(offline) as (service, _):
-            await service.register(ring("a", ["h1", "h3"]), replace=False)
-            waiting = asyncio.create_task(service.installed("a", 3600))
+            await register(service, ring("a", ["h1", "h3"]), replace=False)
+            waiting = asyncio.create_task(installed(service, "a", 3600))
             await asyncio.sleep(0)
         async with asyncio.timeout(10):
             with pytest.raises(UnavailableError):
@@ -105,7 +106,8 @@ def test_a_fault_of_ours_is_said_and_ends_nothing(offline: Lab, caplog: pytest.L
             leader.submit(CountersRead(0, "s", None))  # type: ignore[arg-type]
             leader.submit("no event")  # type: ignore[arg-type]
             assert "an event could not be handled" in caplog.text
-            assert (await service.register(ring("a", ["h1", "h3"]), replace=False)).created
+            _, created = await register(service, ring("a", ["h1", "h3"]), replace=False)
+            assert created
 
     asyncio.run(run())
 

@@ -25,6 +25,7 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from docs.generate import metrics
 from echelon.service.api.tokens import new_token
 from echelon_web import assets
 from tests.echelon.service.measured import exercised, families
@@ -389,6 +390,7 @@ def test_the_image_is_built_of_steps_that_work(tmp_path: Path) -> None:
 
 def test_the_page_lists_every_metric_with_its_labels() -> None:
     page = (ROOT / "docs" / "observability.md").read_text()
+    assert page == metrics.written(page), "write it by python -m docs.generate.metrics"
     rows = re.findall(r"^\| `(echelon_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
     documented = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     assert len(documented) == len(rows)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
 from random import Random
 from typing import get_args
 
@@ -16,10 +15,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from echelon.service import metrics as module
-from echelon.service.metrics import Metrics
-from echelon.service.resources import JobState, SwitchState
-from tests.echelon.service.measured import exercised, families
+from echelon.control import facts
+from echelon.control.progress import JobState
+from echelon.service import told as module
+from echelon.service.told import Metrics
+from echelon.southbound.lifecycle import State
+from tests.echelon.service.measured import TEXT, adopted, exercised, families, text
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float | None:
@@ -31,71 +32,12 @@ def value(metrics: Metrics, name: str, **labels: str) -> float | None:
     return None
 
 
-def test_every_method_counts_where_it_should() -> None:
-    metrics = exercised()
-    expected = {
-        ("echelon_build_info", (("version", "1.2"),)): 1,
-        ("echelon_plan_seconds_sum", (("phase", "policy"),)): 0.5,
-        ("echelon_plan_seconds_sum", (("phase", "lowering"),)): 0.25,
-        ("echelon_plan_seconds_count", (("phase", "policy"),)): 1,
-        ("echelon_plans_total", (("result", "made"),)): 1,
-        ("echelon_plans_total", (("result", "failed"),)): 1,
-        ("echelon_plan_failing", ()): 1,
-        ("echelon_plan_number", ()): 3,
-        ("echelon_plan_flows", ()): 20,
-        ("echelon_searches_total", (("result", "changed"),)): 1,
-        ("echelon_searches_total", (("result", "kept"),)): 0,
-        ("echelon_searches_total", (("result", "outdated"),)): 1,
-        ("echelon_searches_total", (("result", "failed"),)): 0,
-        ("echelon_search_seconds_sum", ()): 2.5,
-        ("echelon_search_gain", ()): 0.125,
-        ("echelon_job_prediction_error", (("training_job", "a"),)): -0.5,
-        ("echelon_change_seconds_sum", ()): 0.75,
-        ("echelon_jobs", (("state", "installed"),)): 4,
-        ("echelon_jobs", (("state", "unplanned"),)): 0,
-        ("echelon_jobs_without_series", ()): 0,
-        ("echelon_job_last_seen_timestamp_seconds", (("training_job", "a"),)): 1e9,
-        ("echelon_job_iteration_seconds", (("training_job", "a"),)): 1.5,
-        ("echelon_job_iterations_total", (("training_job", "a"),)): 1,
-        ("echelon_job_tardiness_seconds", (("training_job", "a"),)): -0.25,
-        ("echelon_distance_corrections_total", ()): 1,
-        ("echelon_size_corrections_total", ()): 1,
-        ("echelon_connections_reported_total", (("change", "opened"),)): 3,
-        ("echelon_connections_reported_total", (("change", "closed"),)): 2,
-        ("echelon_switch_sessions_total", (("switch", "s1"),)): 1,
-        ("echelon_switch_takeovers_total", (("switch", "s1"),)): 1,
-        ("echelon_entries_written_total", (("operation", "insert"), ("switch", "s1"))): 3,
-        ("echelon_entries_written_total", (("operation", "modify"), ("switch", "s1"))): 2,
-        ("echelon_entries_written_total", (("operation", "delete"), ("switch", "s1"))): 1,
-        ("echelon_switch_write_seconds_sum", (("switch", "s1"),)): 0.01,
-        ("echelon_entries", (("switch", "s1"),)): 5,
-        ("echelon_entries_wanted", (("switch", "s1"),)): 6,
-        ("echelon_foreign_entries", (("switch", "s1"),)): 7,
-        ("echelon_refused_entries", (("switch", "s1"),)): 1,
-        ("echelon_drift_entries_total", (("switch", "s1"),)): 2,
-        ("echelon_digests_total", (("switch", "s1"),)): 10,
-        ("echelon_digests_unknown_total", (("switch", "s1"),)): 4,
-        (
-            "echelon_api_requests_total",
-            (("method", "GET"), ("role", "operator"), ("route", "/jobs/{name}"), ("status", "200")),
-        ): 1,
-        ("echelon_api_request_seconds_sum", (("method", "GET"), ("route", "/jobs/{name}"))): 0.002,
-        ("echelon_store_commit_seconds_sum", ()): 0.003,
-        ("echelon_store_commit_failures_total", ()): 1,
-        ("echelon_leader", ()): 1,
-        ("echelon_leader_term", ()): 77,
-        ("echelon_leader_changes_total", ()): 0,
-    }
-    found = {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in families(metrics).values()
-        for sample in family.samples
-    }
-    assert {key: found.get(key) for key in expected} == expected
-    named = {name for name, _ in expected} | {"echelon_switch_state"}
-    for name, family in families(metrics).items():
-        if name.startswith("echelon_") and family.type != "histogram":
-            assert {sample.name for sample in family.samples} <= named, "a metric that nothing above expects"
+def test_the_text_of_a_scrape_is_the_committed_one() -> None:
+    """Every fact that counts is told once. Dashboards and alerts go by names, labels and buckets.
+
+    `python -m tests.echelon.service.measured` writes the file.
+    """
+    assert text() == TEXT.read_text()
 
 
 def test_names_follow_the_conventions() -> None:
@@ -125,7 +67,7 @@ def test_the_process_is_measured() -> None:
 
 def test_services_in_one_process_do_not_meet() -> None:
     one, other = Metrics("1"), Metrics("2")
-    one.planned(1, 1, 1, 1)
+    one.note(adopted())
     assert value(one, "echelon_plans_total", result="made") == 1
     assert value(other, "echelon_plans_total", result="made") == 0
 
@@ -135,7 +77,7 @@ def test_histograms_hold_what_was_observed() -> None:
     times = [rng.lognormvariate(-5, 2) for _ in range(500)]
     metrics = Metrics("1")
     for one in times:
-        metrics.committed(one)
+        metrics.note(facts.ChangeCommitted(one))
     samples = families(metrics)["echelon_store_commit_seconds"].samples
     for sample in samples:
         if sample.name.endswith("_bucket"):
@@ -145,32 +87,26 @@ def test_histograms_hold_what_was_observed() -> None:
 
 def test_a_switch_has_series_before_anything_happens_to_it() -> None:
     metrics = Metrics("1")
-    metrics.switch_added("s9")
+    metrics.note(facts.SwitchAdded("s9"))
     for name in ("switch_sessions", "drift_entries", "digests", "digests_unknown"):
         assert value(metrics, f"echelon_{name}_total", switch="s9") == 0
     assert value(metrics, "echelon_entries_written_total", switch="s9", operation="insert") == 0
 
 
-@pytest.mark.parametrize("state", get_args(SwitchState))
-def test_a_switch_is_in_one_state(state: SwitchState) -> None:
+@pytest.mark.parametrize("state", get_args(State))
+def test_a_switch_is_in_one_state(state: State) -> None:
     metrics = Metrics("1")
-    metrics.switch_added("s1")
-    metrics.switch_state("s1", state)
+    metrics.note(facts.SwitchAdded("s1"))
+    metrics.note(facts.SwitchInState("s1", state))
     states = {one.labels["state"]: one.value for one in families(metrics)["echelon_switch_state"].samples}
-    assert states == {one: float(one == state) for one in get_args(SwitchState)}
+    assert states == {one: float(one == state) for one in get_args(State)}
 
 
 def test_plans_that_fail_and_come_back() -> None:
     metrics = Metrics("1")
     seen = []
-    steps: list[Callable[[], None]] = [
-        lambda: metrics.plan_failed(),
-        lambda: metrics.planned(1, 1, 1, 1),
-        lambda: metrics.plan_complete(False),
-        lambda: metrics.plan_complete(True),
-    ]
-    for step in steps:
-        step()
+    for fact in (facts.PlanRefused("fair", "no"), adopted(), adopted(problems={"a": "no"}), adopted(problems={})):
+        metrics.note(fact)
         seen.append(value(metrics, "echelon_plan_failing"))
     assert seen == [1, 0, 1, 0]
 
@@ -199,7 +135,7 @@ def test_a_standby_knows_nothing_of_switches_and_jobs() -> None:
     assert value(metrics, "echelon_plan_failing") == 0
     assert value(metrics, "echelon_drift_entries_total", switch="s1") == 2, "counters go on"
     metrics.leadership(99)
-    metrics.switch_added("s1")
+    metrics.note(facts.SwitchAdded("s1"))
     assert value(metrics, "echelon_switch_state", switch="s1", state="connecting") == 1
 
 
@@ -207,7 +143,7 @@ def test_what_callers_send_makes_no_series() -> None:
     """The series stay few whatever the methods, routes and roles are, which come from outside."""
     metrics = Metrics("1")
     for index in range(1000):
-        metrics.request(f"BREW{index}", None, 405, f"nobody{index}", 0.1)
+        metrics.note(facts.RequestAnswered(f"BREW{index}", None, 405, f"nobody{index}", 0.1))
     (counted,) = families(metrics)["echelon_api_requests"].samples
     assert counted.labels == {"method": "other", "route": "none", "status": "405", "role": "none"}
     assert counted.value == 1000
@@ -216,7 +152,7 @@ def test_what_callers_send_makes_no_series() -> None:
 def test_names_of_any_kind_are_escaped() -> None:
     metrics = Metrics("1")
     name = 'a"b\\c\nd é'
-    metrics.job_iteration(name, 2.5)
+    metrics.note(facts.IterationTimed(name, 2.5))
     assert value(metrics, "echelon_job_iteration_seconds", training_job=name) == 2.5
 
 
@@ -237,7 +173,7 @@ class Jobs(RuleBasedStateMachine):
 
     @rule(job=st.sampled_from("abcdef"), time_s=st.integers(1, 9))
     def iterate(self, job: str, time_s: int) -> None:
-        self.metrics.job_iteration(job, time_s)
+        self.metrics.note(facts.IterationTimed(job, time_s))
         if job in self.seen or len(self.seen) < 3:
             self.without.discard(job)
             self.seen[job] = time_s
@@ -247,7 +183,7 @@ class Jobs(RuleBasedStateMachine):
 
     @rule(job=st.sampled_from("abcdef"))
     def remove(self, job: str) -> None:
-        self.metrics.job_removed(job)
+        self.metrics.note(facts.JobLeft(job))
         self.seen.pop(job, None)
         self.without.discard(job)
         del self.iterations[job]
@@ -268,12 +204,12 @@ TestJobs.settings = settings(max_examples=8, stateful_step_count=20, deadline=No
 
 def test_threads_lose_no_count() -> None:
     metrics = Metrics("1")
-    metrics.switch_added("s1")
+    metrics.note(facts.SwitchAdded("s1"))
 
     def work() -> None:
         for _ in range(500):
-            metrics.written("s1", 1, 0, 2, 0.001)
-            metrics.job_iteration("a", 1)
+            metrics.note(facts.IntentWritten("s1", 1, 0, 2, 0.001))
+            metrics.note(facts.IterationTimed("a", 1))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -286,12 +222,28 @@ def test_threads_lose_no_count() -> None:
 
 def test_states_are_those_of_the_resources() -> None:
     metrics = Metrics("1")
-    metrics.jobs({state: index for index, state in enumerate(get_args(JobState), start=1)})
-    metrics.jobs({"accepted": 9})
+    metrics.note(facts.JobsCounted({state: index for index, state in enumerate(get_args(JobState), start=1)}))
+    metrics.note(facts.JobsCounted({"accepted": 9}))
     counts = {one.labels["state"]: one.value for one in families(metrics)["echelon_jobs"].samples}
     assert counts == {state: 9.0 if state == "accepted" else 0.0 for state in get_args(JobState)}
 
 
 def test_the_library_is_loaded_by_the_service_alone() -> None:
-    code = "import sys, echelon.service.metrics; sys.exit('prometheus_client' in sys.modules)"
+    code = "import sys, echelon.service.told; sys.exit('prometheus_client' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_all_series_of_a_job_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A metric may have a second label beside the job's."""
+    by_host = module.Metric(
+        "gauge", "by_host", "x", {"training_job": (), "host": ()},
+        {facts.JobSeen: lambda fact: {(fact.job, host): 1 for host in ("h1", "h2")}},
+    )  # fmt: skip
+    monkeypatch.setattr(module, "METRICS", (*module.METRICS, by_host))
+    metrics = Metrics("1")
+    metrics.note(facts.JobSeen("a"))
+    metrics.note(facts.JobSeen("b"))
+    assert value(metrics, "echelon_by_host", training_job="a", host="h2") == 1
+    metrics.note(facts.JobLeft("a"))
+    left = {sample.labels["training_job"] for sample in families(metrics)["echelon_by_host"].samples}
+    assert left == {"b"}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from echelon.service import logs
-from echelon.service.repetition import MOST, MOST_KINDS, WINDOW_S, RepetitionLimit
+from echelon.service.logs import MOST, MOST_KINDS, WINDOW_S, RepetitionLimit
 
 pytestmark = pytest.mark.usefixtures("logging_as_before")
 

@@ -16,7 +16,7 @@ from echelon.control.effects import SearchPlan
 from echelon.control.events import SearchFailed, SearchFound
 from echelon.plan import PlanError
 from echelon.policies.base import Choice
-from echelon.service.resources import PlanResource
+from echelon.service.api.plan import PlanResource
 from echelon.service.search_process import SearchProcess
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.holdings import assert_exactly

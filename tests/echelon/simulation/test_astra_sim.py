@@ -39,6 +39,8 @@ def test_collectives_take_as_long_as_in_astra_sim(kind: Kind, operation: Operati
 
 @pytest.mark.parametrize(("kind", "operation"), OPERATIONS)
 @pytest.mark.parametrize("size_bytes", [4, 4444, 2**28])
-def test_four_ranks_take_exactly_as_long(kind: Kind, operation: Operation, size_bytes: int) -> None:
-    ours = simulated_s(kind, operation, 4, size_bytes, exact=True)
-    assert ours.ideal_s == time_s(kind, operation, 4, size_bytes, latency_s=Fraction(0))
+def test_four_ranks_take_as_long_to_the_last_digits(kind: Kind, operation: Operation, size_bytes: int) -> None:
+    ours = simulated_s(kind, operation, 4, size_bytes)
+    assert float(ours.ideal_s) == pytest.approx(
+        float(time_s(kind, operation, 4, size_bytes, latency_s=Fraction(0))), rel=1e-12
+    )

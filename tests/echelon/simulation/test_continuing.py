@@ -34,14 +34,13 @@ class Interrupter:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("exact", [False, True])
-def test_finished_policies_are_not_run_again(exact: bool, tmp_path: Path) -> None:
+def test_finished_policies_are_not_run_again(tmp_path: Path) -> None:
     policies = ["fair", "fifo", "echelon"]
-    expected = echelon.simulate(FIG2, policies, exact=exact)
+    expected = echelon.simulate(FIG2, policies)
     with pytest.raises(KeyboardInterrupt):
-        echelon.simulate(FIG2, policies, exact=exact, keep=tmp_path, progress=Interrupter(True))
+        echelon.simulate(FIG2, policies, keep=tmp_path, progress=Interrupter(True))
     again = Interrupter(False)
-    compared = echelon.simulate(FIG2, policies, exact=exact, keep=tmp_path, progress=again)
+    compared = echelon.simulate(FIG2, policies, keep=tmp_path, progress=again)
     assert list(again.ran) == ["fifo", "echelon"]
     assert compared.results == expected.results
     assert compared.runs == expected.runs

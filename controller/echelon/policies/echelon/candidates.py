@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
+from echelon.jobs.graph import Job
+from echelon.plan import Plan
 from echelon.policies.base import Policy
 from echelon.policies.cassini.shifts import time_shifts
 from echelon.policies.crux.routes import LeastCongested
@@ -54,6 +57,14 @@ class CandidatePlan:
         """Return a new chooser of paths; None: connections stay where they are."""
         make = PATHS[self.paths]
         return make() if make else None
+
+    def plan(
+        self, planner: Policy, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None, places: Mapping[str, int]
+    ) -> Plan:
+        """Return the plan of `planner`. Raises as `Policy.plan`. Under a rule, `places` tell copies of a job apart."""
+        if isinstance(planner, Ordered) and self.rule in RULES:
+            return planner.plan(jobs, fabric, paths, places)
+        return planner.plan(jobs, fabric, paths)
 
     def to_document(self) -> dict[str, Any]:
         """Return it as JSON."""

@@ -27,8 +27,7 @@ from echelon.kept import Kept
 from echelon.paths import check_names, links_of
 from echelon.plan import FlowPlan, Plan, PlanError, PortSchedule
 from echelon.policies.base import Choice, Group, GroupPlan, Policy
-from echelon.policies.echelon.candidates import ALONE, AT_ONCE, RULES, CandidatePlan, candidates
-from echelon.policies.echelon.ordered import Ordered
+from echelon.policies.echelon.candidates import ALONE, AT_ONCE, CandidatePlan, candidates
 from echelon.policies.echelon.search import Doubt, PlanSearch
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
@@ -84,6 +83,8 @@ class Echelon:
         self._planners: dict[tuple[CandidatePlan, Group | None], tuple[Policy, PathChooser | None]] = {}
         self._of_job: dict[str, Policy] = {}
         self._places: dict[str, int] = {}
+        self._kept = _Given({})
+        """The paths that connections keep."""
         self._capacities: Mapping[Link, Fraction] = {}
         self.carried = self
 
@@ -112,16 +113,13 @@ class Echelon:
         of_job: dict[str, Policy] = {}
         for key, members in together.items():
             planner, chooser = planners[key]
-            if isinstance(planner, Ordered):
-                part = planner.plan(members, fabric, chooser or kept, places if key[0].rule in RULES else {})
-            else:
-                part = planner.plan(members, fabric, chooser or kept)
-            made.add(part, members)
+            made.add(key[0].plan(planner, members, fabric, chooser or kept, places), members)
             of_job.update((job.name, planner) for job in members)
         self._capacities = fabric.capacity_Bps
         past = [(group, of) for group, of in self._found.items() if group <= places.keys() and group not in found]
         self._found, self._groups = {**dict(past[-_PAST:]), **found}, tuple(found)
         self._planners, self._of_job, self._places = planners, of_job, places
+        self._kept = kept
         return made.plan(self.name, [job.name for job in jobs])
 
     def best_plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
@@ -169,6 +167,8 @@ class Echelon:
                     loyal=found.choice is not None or found.candidate != self._at_once,
                     limit=self._parameters.limit,
                     starts_s=starts_s or {},
+                    paths=_Given(self._kept.route(fabric, members)),
+                    places={job.name: self._places[job.name] for job in members},
                 )
             )
         return out

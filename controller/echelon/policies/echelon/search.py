@@ -10,6 +10,7 @@ from random import Random
 
 from echelon.execution import duration_s
 from echelon.fabric.model import Fabric
+from echelon.fabric.routing import PathChooser
 from echelon.fluid.alone_runs import AloneRuns
 from echelon.fluid.native import NativeNetwork, NativeRun
 from echelon.fluid.network import FluidError
@@ -70,6 +71,8 @@ class PlanSearch:
         loyal: whether that plan stays unless another gains more than `GAIN`.
         limit: the part by which no job may be slower than under fair sharing.
         starts_s: when jobs will begin an iteration, by name, as far as that is known.
+        paths: those that connections keep; None: they are chosen anew.
+        places: numbers that tell copies apart, by job.
     """
 
     def __init__(
@@ -83,6 +86,8 @@ class PlanSearch:
         loyal: bool = False,
         limit: float = inf,
         starts_s: Mapping[str, float] | None = None,
+        paths: PathChooser | None = None,
+        places: Mapping[str, int] | None = None,
     ) -> None:
         self.group = frozenset(job.name for job in jobs)
         self._jobs = jobs
@@ -93,6 +98,8 @@ class PlanSearch:
         self._loyal = loyal
         self._limit = limit
         self._starts_s = starts_s or {}
+        self._paths = paths
+        self._places = places or {}
 
     def run(self) -> Choice[CandidatePlan]:
         """Return the best plan. Raises `PlanError` if no candidate can be planned and simulated."""
@@ -145,7 +152,8 @@ class PlanSearch:
         problems: dict[CandidatePlan, str] = {}
         for candidate in self._candidates:
             try:
-                plans[candidate] = candidate.planner().plan(self._jobs, self._fabric, candidate.chooser())
+                paths = candidate.chooser() or self._paths
+                plans[candidate] = candidate.plan(candidate.planner(), self._jobs, self._fabric, paths, self._places)
             except PlanError as error:
                 problems[candidate] = str(error)
         return plans, problems

@@ -1,7 +1,7 @@
 """The service over HTTP: JSON in and out, one shape of error, bearer tokens, TLS.
 
-``create_app`` makes the application and ``server.ApiServer`` listens. Nothing here decides anything about jobs: every
-request becomes one call of the service.
+``create_app`` makes the application and ``server.ApiServer`` listens. Each noun has one module. Nothing here decides
+anything about jobs: every request becomes one question to the machine.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from echelon.service.api.settings import ApiSettings, Exchange
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from echelon.service.interface import Service
+    from echelon.service.controller import ControllerService
 
 __all__ = ["ApiSettings", "Exchange", "create_app"]
 
 
 def create_app(
-    service: Service, settings: ApiSettings | None = None, metrics: Callable[[], tuple[bytes, str]] | None = None
+    service: ControllerService,
+    settings: ApiSettings | None = None,
+    metrics: Callable[[], tuple[bytes, str]] | None = None,
 ) -> FastAPI:
     """Return the application, to be served on the event loop that `service` lives on.
 

@@ -13,18 +13,16 @@ from pydantic.json_schema import models_json_schema
 from starlette.routing import compile_path
 
 from echelon.jobs.spec import JobSpec
+from echelon.service.api import flows, jobs, links, plan, policy, status, switches
 from echelon.service.api.answers import HANDLERS
 from echelon.service.api.gate import Gate
-from echelon.service.api.health import metrics_router, status
-from echelon.service.api.jobs import jobs
-from echelon.service.api.network import links, plan, policy, switches
-from echelon_web.pages import pages
+from echelon.service.api.jobs import ConnectionReport, DistanceReport, IterationReport
+from echelon.service.api.links import LinkSetting
+from echelon.service.api.live import Live, stream
+from echelon.service.api.pages import other_pages, pages
+from echelon.service.api.policy import PolicySetting
 from echelon.service.api.settings import ApiSettings
-from echelon_web.stream import stream
-from echelon.service.interface import Service
-from echelon_web.live import Live
-from echelon.service.resources import ConnectionReport, DistanceReport, IterationReport, LinkSetting, PolicySetting
-from echelon_web import routes as web
+from echelon.service.controller import ControllerService
 
 DESCRIPTION = """\
 Schedules the network flows of distributed training jobs by their arrangement functions. Times are seconds since the
@@ -33,7 +31,9 @@ epoch (UTC), durations seconds, sizes bytes, rates bits per second; requests wri
 BODIES = (JobSpec, DistanceReport, ConnectionReport, IterationReport, PolicySetting, LinkSetting)
 
 
-def build(service: Service, settings: ApiSettings, metrics: Callable[[], tuple[bytes, str]] | None) -> FastAPI:
+def build(
+    service: ControllerService, settings: ApiSettings, metrics: Callable[[], tuple[bytes, str]] | None
+) -> FastAPI:
     app = FastAPI(
         title="Echelon",
         description=DESCRIPTION,
@@ -48,10 +48,17 @@ def build(service: Service, settings: ApiSettings, metrics: Callable[[], tuple[b
     app.state.settings = settings
     app.state.stopping = asyncio.Event()
     app.state.live = Live(lambda: app.state.service)
-    for part in (jobs, plan, switches, policy, links, status, stream, pages, web.router("service")):
-        app.include_router(part)
+    nouns = (jobs, plan, switches, policy, links, status)
+    for routes in (
+        *(noun.routes() for noun in nouns),
+        stream,
+        flows.routes(),
+        pages,
+        *(one.router() for one in other_pages()),
+    ):
+        app.include_router(routes)
     if metrics is not None:
-        app.include_router(metrics_router(metrics, is_open=settings.open_metrics))
+        app.include_router(status.metrics_routes(metrics, is_open=settings.open_metrics))
     app.add_middleware(Gate, settings=settings)
     generate = app.openapi
 

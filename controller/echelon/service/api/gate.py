@@ -25,13 +25,12 @@ from echelon.service.api.rates import RequestRates
 from echelon.service.api.settings import ApiSettings, Exchange
 from echelon.service.api.tokens import NO_LIMITS, Principal
 from echelon.service.trail import ORIGIN, Origin
-from echelon_web import assets
 
 log = logs.get("echelon.api")
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 METRICS_PATH = "/metrics"
-TOKENLESS_PATHS = OPEN_PATHS | {pages.PATH} | assets.paths()
+TOKENLESS_PATHS = OPEN_PATHS.union({pages.PATH}, *(one.paths() for one in pages.other_pages()))
 """Paths that say nothing which only clients may know."""
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing. Every other method requires an operator, or an agent at its paths."""

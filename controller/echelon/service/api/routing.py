@@ -10,14 +10,14 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from echelon.documents import path_text, suggestion
 from echelon.service.api.answers import RequestError
-from echelon.service.interface import Service
+from echelon.service.controller import ControllerService
 
 
-async def _service(request: Request) -> Service:
-    return cast(Service, request.app.state.service)
+async def _service(request: Request) -> ControllerService:
+    return cast(ControllerService, request.app.state.service)
 
 
-TheService = Annotated[Service, Depends(_service)]
+TheService = Annotated[ControllerService, Depends(_service)]
 
 
 async def _stopping(request: Request) -> asyncio.Event:

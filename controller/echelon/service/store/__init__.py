@@ -41,6 +41,7 @@ __all__ = [
     "stores",
 ]
 
+
 @cache
 def stores() -> dict[str, EntryPoint]:
     """Return what opens a store, by the scheme of its URL."""

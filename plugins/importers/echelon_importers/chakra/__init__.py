@@ -22,11 +22,11 @@ from fractions import Fraction
 from typing import Any, ClassVar
 
 from echelon.documents import DocumentError
+from echelon.quantities import shown
 from echelon_importers.chakra.wire import Value, WireNode, read_trace
 from echelon_importers.importer import Importer, ImportOptions, Source
 from echelon_importers.traces import Joined, TracedTransfer, TraceNode, Transfers, Work, assemble
 from echelon_importers.workload import CollectiveKind, ReadCounts, Workload
-from echelon.quantities import shown
 
 _KINDS = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
 _SEND, _RECEIVE, _COLLECTIVE = 5, 6, 7

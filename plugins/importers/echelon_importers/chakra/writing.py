@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from echelon_importers.chakra.wire import Value, WireNode
 from echelon.protobuf_fields import counted, delimited, varint
+from echelon_importers.chakra.wire import Value, WireNode
 
 _VERSION = "0.0.4"
 _UINT64, _UINT64_LIST, _STRING = 13, 14, 29

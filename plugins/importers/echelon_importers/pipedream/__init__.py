@@ -14,14 +14,14 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from echelon.documents import DocumentError, Rate
+from echelon.jobs.analysis import ordered
+from echelon.jobs.pipelines.one_f_one_b_rr import ReplicatedStage, one_f_one_b_rr
 from echelon_importers import importer
 from echelon_importers.importer import Importer, Source
 from echelon_importers.pipedream.cuts import cuts
 from echelon_importers.pipedream.partition import Level, Stage, partition
 from echelon_importers.pipedream.profile import LayerProfile, ProfiledLayer, parse_profile
 from echelon_importers.workload import MOST_NODES, ReadCounts, TooLargeError, Workload
-from echelon.jobs.analysis import ordered
-from echelon.jobs.pipelines.one_f_one_b_rr import ReplicatedStage, one_f_one_b_rr
 
 _MOST_CUTS = {1: 600, 2: 250}
 """The most cuts that take seconds, by the number of levels."""

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.documents import DocumentError
-from echelon_importers.importer import Source
 from echelon.quantities import MAX_TEXT, shown
+from echelon_importers.importer import Source
 
 _NUMBER = r"[0-9]{1,18}(?:\.[0-9]{1,12})?"
 _MEASURED = re.compile(

@@ -13,9 +13,9 @@ from echelon.cli.runs import policy_choice
 from echelon.cli.usage import BAD_INPUT, fail
 
 if TYPE_CHECKING:
-    from echelon_study.experiments.coflow_replay import CoflowReplay
     from echelon.policies.coflows import CoflowPolicy
     from echelon.scenarios.scenario import PolicyChoice
+    from echelon_study.experiments.coflow_replay import CoflowReplay
 
 POLICIES = ["varys", "aalo", "sincronia", "fair"]
 
@@ -46,8 +46,8 @@ def coflows(
     Example: echelon coflows FB2010-1Hr-150-0.txt --policy varys --policy fair
     """
     from echelon.documents import DocumentError
-    from echelon_study.experiments.coflow_trace import load_trace
     from echelon.quantities import QuantityError, duration_s, rate_bps
+    from echelon_study.experiments.coflow_trace import load_trace
 
     progress = ShownProgress()
     try:

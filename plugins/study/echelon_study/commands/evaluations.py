@@ -13,8 +13,8 @@ from echelon.cli.runs import policy_choice
 from echelon.cli.tables import AsJson, Column, show, show_json
 
 if TYPE_CHECKING:
-    from echelon_study.experiments.tables import Table
     from echelon.scenarios.scenario import PolicyChoice
+    from echelon_study.experiments.tables import Table
 
 
 def evaluate(
@@ -70,8 +70,8 @@ def evaluate(
     Example: echelon evaluate --scenarios 20 -o report
     """
     with one_line_errors(out):
-        from echelon_study.experiments.evaluation import run
         from echelon.fluid import available
+        from echelon_study.experiments.evaluation import run
 
         if not available():
             typer.echo(
@@ -104,9 +104,9 @@ def evaluate(
 
 
 def _policies(given: list[str] | None) -> tuple[PolicyChoice, ...]:
-    from echelon_study.experiments.evaluation.tasks import BASELINE
     from echelon.policies import policy_names
     from echelon.scenarios.scenario import PolicyChoice
+    from echelon_study.experiments.evaluation.tasks import BASELINE
 
     choices = [policy_choice(text) for text in given] if given else [PolicyChoice(name) for name in policy_names()]
     return tuple(dict.fromkeys([BASELINE, *choices]))

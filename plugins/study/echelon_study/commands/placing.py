@@ -41,11 +41,11 @@ def place(
     """
     from echelon.cli.runs import policy_choice
     from echelon.documents import DocumentError, suggestion
-    from echelon_study.placement.choose import place_jobs, rows
     from echelon.policies import PlanError
     from echelon.scenarios.results import RunError
     from echelon.scenarios.scenario import load_scenario
     from echelon.simulation.run import simulate
+    from echelon_study.placement.choose import place_jobs, rows
 
     try:
         choice = None if run is None else policy_choice(run)

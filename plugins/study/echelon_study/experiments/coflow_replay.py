@@ -24,8 +24,8 @@ from echelon.policies.coflows import CoflowKey
 from echelon.progress import UNSEEN, CommandProgress
 
 if TYPE_CHECKING:
-    from echelon_study.experiments.coflow_trace import CoflowTrace, TracedCoflow
     from echelon.policies.coflows import CoflowPolicy
+    from echelon_study.experiments.coflow_trace import CoflowTrace, TracedCoflow
 
 Floats: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.float64]]"
 Ints: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.int64]]"

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from echelon.allocation import Number
 from echelon.endhosts.tcp.frames import HEADER_BYTES, STAMP_BYTES
 from echelon.execution import IterationRecord, duration_s
-from echelon_study.experiments.processor_sharing import Arrival, Use, finish_times_s, left_over
 from echelon.jobs.graph import Job
 from echelon.policies import make_policy
 from echelon.policies.base import Policy
 from echelon.scenarios.results import PolicyRun, RunError, alone_iterations_s
 from echelon.scenarios.scenario import Scenario, scenario_of
+from echelon_study.experiments.processor_sharing import Arrival, Use, finish_times_s, left_over
 
 if TYPE_CHECKING:
     from echelon.traffic.outcome import FlowOutcome

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from echelon.documents import DocumentError
+from echelon.progress import UNSEEN, CommandProgress
+from echelon.simulation.points import PointStore, Stored
 from echelon_study.experiments.experiment import Selection
 from echelon_study.experiments.machine import machine
 from echelon_study.experiments.measure import Runner
 from echelon_study.experiments.registry import EXPERIMENTS
 from echelon_study.experiments.settings import ExperimentSettings
-from echelon.simulation.points import PointStore, Stored
 from echelon_study.points.tasks import sweep
-from echelon.progress import UNSEEN, CommandProgress
 
 MACHINE = "machine.json"
 

@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Any
 
 from echelon.documents import DocumentError
-from echelon_study.experiments.machine import version
 from echelon.targets import DEFAULT_TARGET
+from echelon_study.experiments.machine import version
 
 
 @dataclass(frozen=True, slots=True)

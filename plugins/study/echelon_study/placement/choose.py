@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from echelon.documents import DocumentError
 from echelon.fluid.alone_runs import AloneRuns
 from echelon.jobs import build_job
-from echelon_study.placement.cost import PlacementCost, cost, edge_switch
-from echelon_study.placement.strategies import STRATEGIES, Placement, Racks, drawn
 from echelon.progress import UNSEEN, CommandProgress
 from echelon.scenarios.scenario import Scenario
+from echelon_study.placement.cost import PlacementCost, cost, edge_switch
+from echelon_study.placement.strategies import STRATEGIES, Placement, Racks, drawn
 
 GIVEN, BEST = "given", "best"
 CANDIDATES = 10

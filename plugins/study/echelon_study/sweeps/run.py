@@ -20,16 +20,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from echelon_study.experiments.tables import Cell, Table
-from echelon.simulation.code import code_digest
-from echelon_study.points.lines import LineStore
-from echelon.simulation.points import Stored
-from echelon_study.points.tasks import Cluster, Task, sweep
 from echelon.progress import UNSEEN, CommandProgress
 from echelon.scenarios.results import summary
 from echelon.scenarios.scenario import scenario_of
+from echelon.simulation.code import code_digest
 from echelon.simulation.places import FLUID
+from echelon.simulation.points import Stored
 from echelon.simulation.run import scenario_digest, simulate
+from echelon_study.experiments.tables import Cell, Table
+from echelon_study.points.lines import LineStore
+from echelon_study.points.tasks import Cluster, Task, sweep
 from echelon_study.sweeps.spec import Sweep, Variant
 
 RESULTS, REPORT, SWEEP = "results.jsonl", "report.md", "sweep.json"
@@ -47,7 +47,7 @@ class SweepReport:
 
 
 def sweep_into(out: Path, of: Sweep, workers: int | Cluster, progress: CommandProgress = UNSEEN) -> SweepReport:
-    """Run a sweep into the directory `out`, which may hold a part of it. `workers` is as for `echelon_study.points.tasks`.
+    """Run a sweep into the directory `out`, which may hold a part of it. `workers` is as for `points.tasks`.
 
     Whatever ends the sweep, the tables say what is missing. Raises `SweepError` if a run fails, and `OSError` if
     nothing can be written.

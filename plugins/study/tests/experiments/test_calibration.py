@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon_study.experiments.thesis.calibration import TOLERANCE, calibrate
 from echelon.scenarios.results import RunError
+from echelon_study.experiments.thesis.calibration import TOLERANCE, calibrate
 from tests.drawing import examples
 
 parts = st.fractions(0, 2, max_denominator=100)

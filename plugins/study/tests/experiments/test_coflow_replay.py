@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from echelon.documents import DocumentError
-from echelon_study.experiments.coflow_replay import replay
-from echelon_study.experiments.coflow_trace import CoflowTrace, TracedCoflow, load_trace, parse_trace
 from echelon.fabric.builders import one_tor
 from echelon.fabric.load import build_fabric
 from echelon.fluid import simulate
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.policies import make_policy
+from echelon_study.experiments.coflow_replay import replay
+from echelon_study.experiments.coflow_trace import CoflowTrace, TracedCoflow, load_trace, parse_trace
 from plugins.study.tests.experiments.coflow_traces import made_trace
 
 RATE_BPS = 10**9

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from echelon.simulation.points import PointStore, Stored
 from echelon_study.experiments.settings import ExperimentSettings
 from echelon_study.experiments.thesis.experiments import LOADS
 from echelon_study.experiments.thesis.models import MODELS
@@ -16,7 +17,6 @@ from echelon_study.experiments.thesis.points import Setup, point
 from echelon_study.experiments.thesis.report import sections, write
 from echelon_study.experiments.thesis.series import curves_of, rising
 from echelon_study.experiments.thesis.tables import tables
-from echelon.simulation.points import PointStore, Stored
 
 SETTINGS = ExperimentSettings()
 Truth = Callable[[str, float], float]

@@ -6,6 +6,9 @@ from fractions import Fraction
 
 import pytest
 
+from echelon.scenarios.scenario import scenario_of
+from echelon.traffic.outcome import FlowOutcome
+from echelon.traffic.schedule import PacedFlow, ScheduledFlow
 from echelon_study.experiments.experiment import Selection
 from echelon_study.experiments.measure import Bottleneck, measure, sharing, virtual_runner
 from echelon_study.experiments.processor_sharing import Use
@@ -14,9 +17,6 @@ from echelon_study.experiments.thesis.configurations import CONFIGURATIONS, LINK
 from echelon_study.experiments.thesis.experiments import LOADS, THESIS
 from echelon_study.experiments.thesis.models import MODELS
 from echelon_study.experiments.thesis.points import CONFIGURATION_OF, document, iterations_of, point
-from echelon.scenarios.scenario import scenario_of
-from echelon.traffic.outcome import FlowOutcome
-from echelon.traffic.schedule import PacedFlow, ScheduledFlow
 
 SMALL = ExperimentSettings(scale=Fraction(1, 1000), quick=True)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from echelon_study.points.lines import LineStore
 from echelon.simulation.points import Stored
+from echelon_study.points.lines import LineStore
 
 
 def point(number: int, version: int = 1) -> Stored:

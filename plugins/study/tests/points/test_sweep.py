@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from echelon.progress import Unseen
 from echelon.simulation.points import PointStore, Stored
 from echelon_study.points.tasks import SweepError, Task, sweep
-from echelon.progress import Unseen
 from plugins.study.tests.points.measuring import die, die_once, refuse, square
 
 NUMBERS = range(1, 6)

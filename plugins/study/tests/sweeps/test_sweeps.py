@@ -20,9 +20,9 @@ from echelon.plots import Excerpt
 from echelon.plots.style import Style
 from echelon.plots.sweep import draw as draw_picture
 from echelon.plots.sweep import load as load_picture
+from echelon.progress import Unseen
 from echelon_study.points.cluster import DaskCluster
 from echelon_study.points.tasks import Cluster, SweepError
-from echelon.progress import Unseen
 from echelon_study.sweeps.run import SweepReport, sweep_into
 from echelon_study.sweeps.spec import load_sweep
 

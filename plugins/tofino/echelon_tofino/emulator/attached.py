@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from softswitch.stateful import GREEN, YELLOW, Counter, Meter
 from echelon_tofino.emulator.assembly import Mapping as Pairs
 from echelon_tofino.emulator.assembly import mapping, number, refusal, text
 from echelon_tofino.emulator.phv import FieldNames
 from echelon_tofino.emulator.run import PacketRun
 from echelon_tofino.emulator.stateful import StatefulRegister
 from echelon_tofino.emulator.tables import TableEntry
+from softswitch.stateful import GREEN, YELLOW, Counter, Meter
 
 Index = Callable[[PacketRun, TableEntry | None], int | None]
 """A function for the index of a packet in a memory; None where the packet has none."""

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from echelon_tofino.bfruntime.server import BfRuntimeServer
-    from softswitch.realtime import Core, HandoverLock
-    from softswitch.tm import PortScheduler
     from echelon_tofino.emulator import TofinoProgram, TofinoSwitch
     from echelon_tofino.emulator.device import TofinoDevice
+    from softswitch.realtime import Core, HandoverLock
+    from softswitch.tm import PortScheduler
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,8 +70,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _set_up(switch: TofinoSwitch, path: Path) -> None:
-    from softswitch.stf import StfError, parse
     from echelon_tofino.emulator.stf import TofinoTest
+    from softswitch.stf import StfError, parse
 
     test = TofinoTest(switch, str(path))
     try:

@@ -1,8 +1,8 @@
 """A Tofino program behind BF Runtime: what clients write goes to the tables that packets meet.
 
-The entries are kept as clients wrote them, by :mod:`echelon_tofino.bfruntime.store`, and passed on to the program; counters
-and registers are read from it. Names in `bf-rt.json` begin with the pipe's (``pipe.Ingress.route``), those of the
-assembly do not. Fields of keys and digests meet by their order, because the two files spell them differently.
+The entries are kept as clients wrote them, by :mod:`echelon_tofino.bfruntime.store`, and passed on to the program;
+counters and registers are read from it. Names in `bf-rt.json` begin with the pipe's (``pipe.Ingress.route``), those of
+the assembly do not. Fields of keys and digests meet by their order, because the two files spell them differently.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from echelon_tofino.bfruntime.schema import BfrtTable as Described
 from echelon_tofino.bfruntime.schema import Schema
 from echelon_tofino.bfruntime.store import IndexedEntries, MatchEntries
 from echelon_tofino.bfruntime.traffic import TrafficManager
-from softswitch.errors import DuplicateEntry, NoSuchEntry, ProgramError, TableError, TableFull
-from softswitch.lookup import KeyElement
-from softswitch.rpc.status import Code, RefusedError
-from softswitch.stateful import MeterConfig
 from echelon_tofino.emulator.attached import AttachedCounter, AttachedMeter, AttachedRegister
 from echelon_tofino.emulator.pipeline import TofinoSwitch
 from echelon_tofino.emulator.profiles import Profile
 from echelon_tofino.emulator.program import TofinoProgram, load_assembly
 from echelon_tofino.emulator.tables import MatchTable, TableEntry
+from softswitch.errors import DuplicateEntry, NoSuchEntry, ProgramError, TableError, TableFull
+from softswitch.lookup import KeyElement
+from softswitch.rpc.status import Code, RefusedError
+from softswitch.stateful import MeterConfig
 
 __all__ = ["TofinoDevice"]
 

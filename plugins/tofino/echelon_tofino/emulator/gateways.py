@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from echelon_tofino.emulator.assembly import Mapping, Name, Number, Pattern, Sequence, Term, items, number, refusal, text
+from echelon_tofino.emulator.assembly import (
+    Mapping,
+    Name,
+    Number,
+    Pattern,
+    Sequence,
+    Term,
+    items,
+    number,
+    refusal,
+    text,
+)
 from echelon_tofino.emulator.phv import FieldNames, Read, Vector, joined
 
 _RANGE_BIT = 32

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from softswitch.hashes import Crc, crc
 from echelon_tofino.emulator.assembly import (
     Invocation,
     Mapping,
@@ -23,6 +22,7 @@ from echelon_tofino.emulator.assembly import (
     refusal,
 )
 from echelon_tofino.emulator.phv import FieldNames, Read, joined
+from softswitch.hashes import Crc, crc
 
 UNIT_BITS = 16
 """The bits that one hash distribution unit takes from its group."""

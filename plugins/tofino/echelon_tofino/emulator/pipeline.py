@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from softswitch.switch import RESUBMIT_LIMIT, CloneSession, Departure, Queued, Stats
 from echelon_tofino.emulator.deparser import Report, field_value, packed
 from echelon_tofino.emulator.intrinsic import CELL_BYTES, Passage, egress_bytes, ingress_bytes, mapped_bytes
 from echelon_tofino.emulator.program import Gress, TofinoProgram
 from echelon_tofino.emulator.run import PacketRun
+from softswitch.switch import RESUBMIT_LIMIT, CloneSession, Departure, Queued, Stats
 
 QueueMap = Callable[[int, int], int]
 OnDigest = Callable[[int, str, Mapping[str, int]], None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from softswitch.errors import BadEntry, DuplicateEntry, NoSuchEntry, TableFull
 from echelon_tofino.emulator.phv import Read, Vector
 from echelon_tofino.emulator.tables import ActionSpec, Pack, TableEntry, checked_args, stand_alone
+from softswitch.errors import BadEntry, DuplicateEntry, NoSuchEntry, TableFull
 
 
 @dataclass(slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from softswitch.errors import ProgramError
 from echelon_tofino.emulator.assembly import Name, Section, mapping, read_sections, refusal, text
 from echelon_tofino.emulator.attached import AttachedCounter, AttachedMeter, AttachedRegister
 from echelon_tofino.emulator.deparser import PhvDeparser, Report, load_deparser
@@ -14,6 +13,7 @@ from echelon_tofino.emulator.phv import FieldNames
 from echelon_tofino.emulator.profiles import Profile
 from echelon_tofino.emulator.stages import Loaded, Mau, PortMetadata, StageLoader
 from echelon_tofino.emulator.tables import MatchTable
+from softswitch.errors import ProgramError
 
 _DIRECTIONS = ("ingress", "egress")
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from softswitch.errors import TableError
-from softswitch.lookup import KeyElement
 from echelon_tofino.emulator.actions import StageAction, load_actions
 from echelon_tofino.emulator.assembly import (
     Invocation,
@@ -29,6 +27,8 @@ from echelon_tofino.emulator.phv import FieldNames, Read, Vector
 from echelon_tofino.emulator.profiles import Profile
 from echelon_tofino.emulator.run import PacketRun
 from echelon_tofino.emulator.tables import KeyField, MatchTable, TableEntry
+from softswitch.errors import TableError
+from softswitch.lookup import KeyElement
 
 _MATCH_KINDS = ("exact_match", "ternary_match", "atcam_match", "hash_action", "proxy_hash")
 _MEMORIES = ("counter", "meter", "stateful")

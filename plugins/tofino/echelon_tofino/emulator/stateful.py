@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from softswitch.errors import BadEntry
 from echelon_tofino.emulator.assembly import Invocation, Name, Number, Term, items, mapping, number, refusal, text
 from echelon_tofino.emulator.assembly import Mapping as Pairs
 from echelon_tofino.emulator.hashing import HashGroups
 from echelon_tofino.emulator.phv import FieldNames, Read, joined
+from softswitch.errors import BadEntry
 
 _DATA_BYTE = 8
 """The first byte of the crossbar group that a stateful ALU sees."""

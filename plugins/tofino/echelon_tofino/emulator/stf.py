@@ -13,6 +13,10 @@ from collections.abc import Mapping, Sequence
 from functools import singledispatchmethod
 from pathlib import Path
 
+from echelon_tofino.emulator.pipeline import TofinoSwitch
+from echelon_tofino.emulator.program import TofinoProgram, load_assembly
+from echelon_tofino.emulator.stateful import StatefulRegister
+from echelon_tofino.emulator.tables import MatchTable
 from softswitch.lookup import KeyElement
 from softswitch.stf.commands import (
     Add,
@@ -30,10 +34,6 @@ from softswitch.stf.names import resolve, resolve_field
 from softswitch.stf.replication import Replication
 from softswitch.stf.run import Result, StfRun
 from softswitch.stf.runner import COMPARE, element
-from echelon_tofino.emulator.pipeline import TofinoSwitch
-from echelon_tofino.emulator.program import TofinoProgram, load_assembly
-from echelon_tofino.emulator.stateful import StatefulRegister
-from echelon_tofino.emulator.tables import MatchTable
 
 
 def run(program: TofinoProgram, commands: Sequence[Command], file: str) -> Result:

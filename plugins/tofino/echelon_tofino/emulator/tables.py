@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from echelon_tofino.emulator.phv import Read, Vector
 from softswitch import ir
 from softswitch.errors import BadEntry, DuplicateEntry, NoSuchEntry, TableFull
 from softswitch.lookup import Entry, ExactIndex, Index, KeyElement, MatchField, RangeIndex, make_index
 from softswitch.stateful import MeterCell
-from echelon_tofino.emulator.phv import Read, Vector
 
 _LAST_PRIORITY = 1 << 24
 

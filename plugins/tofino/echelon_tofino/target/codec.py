@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 from echelon.lowering.intent import ActionCall, Interval, Match, Prefix, TableEntry
 from echelon.southbound.template import EncodedEntry
 from echelon.southbound.texts import EntryText
 from echelon.southbound.values import value_text
+from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 from echelon_tofino.target.info import (
     ACTION_PROFILE,
     GROUP,

@@ -23,7 +23,6 @@ from typing import Any, Self
 import grpc  # type: ignore[import-untyped]
 from finsy import GRPCCredentialsTLS, GRPCStatusCode
 
-from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 from echelon.lowering.intent import DigestSetting, TableEntry
 from echelon.p4program import P4Program
 from echelon.southbound.channel import CallError
@@ -34,6 +33,7 @@ from echelon.southbound.intents import DigestReport, IntentSession, Tables
 from echelon.southbound.queues import QueueDriver
 from echelon.southbound.wire import UpdateKind
 from echelon.southbound.writer import Found, LookUp, Send
+from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 from echelon_tofino.target.channel import BfrtChannel
 from echelon_tofino.target.codec import BfrtCodec
 from echelon_tofino.target.flow_events import TnaFlowEvents

@@ -16,10 +16,10 @@ import pytest
 
 from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 from echelon_tofino.bfruntime.schema import parse
-from softswitch.cli import main
 from plugins.tofino.tests.bfruntime.conftest import INFO, Client
 from plugins.tofino.tests.emulator.test_device import DESCRIPTION, GATEWAY, PROGRAMS
 from plugins.tofino.tests.emulator.test_router import frame
+from softswitch.cli import main
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from softswitch.tm import QueueConfig
 from plugins.tofino.tests.bfruntime.conftest import Served
+from softswitch.tm import QueueConfig
 
 FOLDER = os.environ.get("ECHELON_BFRT_CLIENT")
 

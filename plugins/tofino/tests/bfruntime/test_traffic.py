@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plugins.tofino.tests.bfruntime.conftest import LINE_BPS, BfrtError, Client, Served
 from softswitch.portgroups import LOGICAL_QUEUES, PortGroup, group_of, port_of
 from softswitch.tm import QueueConfig
-from plugins.tofino.tests.bfruntime.conftest import LINE_BPS, BfrtError, Client, Served
 
 SCHED = "tf1.tm.queue.sched_cfg"
 SHAPING = "tf1.tm.queue.sched_shaping"

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from softswitch.errors import ProgramError
 from echelon_tofino.emulator import TofinoSwitch, load_assembly
+from softswitch.errors import ProgramError
 
 TEXT = (Path(__file__).parent / "programs" / "gate.bfa").read_text()
 NEXT, OWN, HOST = "02:00:00:00:00:09", "02:00:00:00:00:0b", "02:00:00:00:00:01"

@@ -12,11 +12,11 @@ import pytest
 from echelon_tofino.bfruntime.device import BfrtProgram, Data, Entries, Key, Lpm, Range, Ternary
 from echelon_tofino.bfruntime.schema import parse
 from echelon_tofino.bfruntime.traffic import TrafficManager
-from softswitch.rpc.status import Code, RefusedError
-from softswitch.tm import PortScheduler
 from echelon_tofino.emulator import TofinoSwitch
 from echelon_tofino.emulator.device import TofinoDevice
 from plugins.tofino.tests.emulator.test_router import frame
+from softswitch.rpc.status import Code, RefusedError
+from softswitch.tm import PortScheduler
 
 PROGRAMS = Path(__file__).parent / "programs"
 

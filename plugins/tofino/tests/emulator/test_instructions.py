@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softswitch import ProgramError
 from echelon_tofino.emulator import load_assembly
 from plugins.tofino.tests.emulator.conftest import Words, framed, one_action
+from softswitch import ProgramError
 
 WORD = st.integers(0, 2**32 - 1)
 HALF = st.integers(0, 2**16 - 1)

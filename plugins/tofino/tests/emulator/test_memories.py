@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from softswitch.stateful import MeterConfig
 from plugins.tofino.tests.emulator.conftest import PACKET, Words
+from softswitch.stateful import MeterConfig
 
 SEND = """\
 stage {stage} ingress:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from softswitch.stf import parse
 from echelon_tofino.emulator import load_assembly
 from echelon_tofino.emulator.stf import run
+from softswitch.stf import parse
 
 COMPILER, FOLDER = os.environ.get("ECHELON_P4C_TOFINO", ""), os.environ.get("ECHELON_P4C_TESTDATA", "")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from softswitch import ProgramError
 from echelon_tofino.emulator.assembly import Interval, Invocation, Mapping, Name, Number, Pattern, read_sections
 from echelon_tofino.emulator.parser import PhvParser, load_parser
 from echelon_tofino.emulator.phv import FieldNames, container
+from softswitch import ProgramError
 
 COUNTED = """\
 parser ingress:

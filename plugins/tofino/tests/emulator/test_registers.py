@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plugins.tofino.tests.emulator.conftest import Words, one_action
 from softswitch import ProgramError
 from softswitch.errors import BadEntry
-from plugins.tofino.tests.emulator.conftest import Words, one_action
 
 WORD = st.integers(0, 2**32 - 1)
 

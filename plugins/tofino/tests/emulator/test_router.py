@@ -13,10 +13,10 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 
+from echelon_tofino.emulator import TofinoSwitch, load_assembly
 from softswitch import CloneSession, ProgramError
 from softswitch.errors import BadEntry, DuplicateEntry, NoSuchEntry, TableFull
 from softswitch.tm import QueueConfig
-from echelon_tofino.emulator import TofinoSwitch, load_assembly
 from softswitch.virtual import EventLoop, VirtualFabric
 
 TEXT = (Path(__file__).parent / "programs" / "edge.bfa").read_text()

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from softswitch.errors import BadEntry, DuplicateEntry, NoSuchEntry
 from plugins.tofino.tests.emulator.conftest import Words
+from softswitch.errors import BadEntry, DuplicateEntry, NoSuchEntry
 
 STAGES = """\
 stage 0 ingress:

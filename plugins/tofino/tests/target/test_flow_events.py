@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon_tofino.target.flow_events import TnaFlowEvents
 from echelon.telemetry.events import decode_event
+from echelon_tofino.target.flow_events import TnaFlowEvents
 
 TICK_S = Fraction(1024, 10**9)
 WRAP_S = float(2**32 * TICK_S)

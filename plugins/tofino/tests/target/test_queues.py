@@ -10,12 +10,12 @@ import pytest
 
 from echelon.lowering.intent import QueueSetting
 from echelon.southbound.errors import SouthboundError
+from echelon_tofino.bfruntime.device import Data
 from echelon_tofino.target.channel import BfrtChannel
 from echelon_tofino.target.queues import BfrtQueues
-from echelon_tofino.bfruntime.device import Data
+from plugins.tofino.tests.target.conftest import PORTS, Rig
 from softswitch.portgroups import PortGroup
 from softswitch.tm import QueueConfig
-from plugins.tofino.tests.target.conftest import PORTS, Rig
 
 SETTINGS = tuple(
     QueueSetting(port, queue, level=queue % 4, weight=1 + queue, min_rate_bps=queue * 1_234_567, max_rate_bps=None)

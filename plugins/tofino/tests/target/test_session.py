@@ -14,16 +14,17 @@ import pytest
 from echelon.lowering.intent import ActionCall, Intent, Interval, Part, Prefix, TableEntry
 from echelon.p4program import P4Program
 from echelon.plan import LEVELS, QueuePlan
-from echelon.southbound.connection import Endpoint, Installed, SwitchConnection
+from echelon.southbound.connection import Endpoint, SwitchConnection
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
+from echelon.southbound.events import Acknowledged
 from echelon.southbound.lifecycle import Timing
 from echelon.southbound.outcome import Applied
+from echelon_tofino.bfruntime.device import Lpm, Range
 from echelon_tofino.target.codec import HIGHEST_PRIORITY
 from echelon_tofino.target.queues import BfrtQueues
 from echelon_tofino.target.session import BfrtSession
-from echelon_tofino.bfruntime.device import Lpm, Range
-from softswitch.tm import QueueConfig
 from plugins.tofino.tests.target.conftest import PORTS, Rig
+from softswitch.tm import QueueConfig
 
 
 def during(rig: Rig, work: Callable[[BfrtSession], Awaitable[None]]) -> None:
@@ -257,18 +258,18 @@ def test_a_connection_survives_a_restart_of_the_switch(described: P4Program, mak
     intent: Intent = make_intent()
 
     async def main() -> None:
-        installed: asyncio.Queue[Installed] = asyncio.Queue()
+        installed: asyncio.Queue[Acknowledged] = asyncio.Queue()
         endpoint = Endpoint("s1", address, 1, described, "tofino", queues=BfrtQueues("s1", PORTS), session=BfrtSession)
         connection = SwitchConnection(
             endpoint,
             term=5_000_000,
-            on_event=lambda event: installed.put_nowait(event) if isinstance(event, Installed) else None,
+            on_event=lambda event: installed.put_nowait(event) if isinstance(event, Acknowledged) else None,
             rng=random.Random(1),
             timing=Timing(audit_s=3600, heartbeat_s=0.1),
         )
         running = asyncio.create_task(connection.run())
         connection.set_intent(intent, 1)
-        assert (await installed.get()).applied.inserts == written(intent)
+        assert (await installed.get()).inserts == written(intent)
         await asyncio.to_thread(first.server.stop, 0)
         second = Rig(described, address)
         with second.server:

@@ -16,10 +16,10 @@ from echelon.policies import make_policy
 from echelon.scenarios.results import PolicyRun
 from echelon.scenarios.scale import scaled
 from echelon.scenarios.scenario import Scenario, load_scenario
-from echelon_tofino.target import Tofino
-from echelon_tofino.target.virtual import TofinoTestbed
 from echelon.targets.virtual import VirtualFabricFactory
 from echelon.virtual.run import run
+from echelon_tofino.target import Tofino
+from echelon_tofino.target.virtual import TofinoTestbed
 from tests.reference.bf_rt_info import bf_rt_info
 from tests.reference.tna_device import SourceDevice
 from tests.reference.tna_on_v1model import compiled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 from echelon_torch.agent.connection import TcpConnection
@@ -60,8 +60,14 @@ class Totals:
             {**self.sent_to, to: self.sent_to.get(to, 0) + sent} if sent else self.sent_to,
         )
 
+    def minus(self, before: Totals) -> Totals:
+        """Return what was carried after these earlier totals."""
+        sent_to = {to: size - before.sent_to.get(to, 0) for to, size in self.sent_to.items()}
+        numbers = [field.name for field in fields(self) if field.name != "sent_to"]
+        return Totals(**{one: getattr(self, one) - getattr(before, one) for one in numbers}, sent_to=sent_to)
 
-_NOTHING = TcpCounters(0, 0, 0, 0, 0, 0)
+
+_NOTHING = TcpCounters()
 
 
 @dataclass

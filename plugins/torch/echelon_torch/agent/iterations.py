@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -26,11 +25,8 @@ class MeasuredIteration:
     """An iteration that has ended, and what a host has sent in it."""
 
     seen: SentIteration
-    sent_to: Mapping[str, int]
-    """Bytes by the address that they were sent to, each counted once."""
-    retransmitted_bytes: int
-    stalled_s: float
-    """The time in which the send buffer was too small, over all connections."""
+    carried: Totals
+    """What the connections carried in it."""
 
 
 class IterationDetector:
@@ -95,14 +91,8 @@ class IterationMeter:
         measured: MeasuredIteration | None = None
         if self.detector.begun > begun:
             # What was sent until the reading before belongs to the iteration that has ended.
-            was, now = self._began, self._last
             if ended is not None:
-                measured = MeasuredIteration(
-                    ended,
-                    {to: size - was.sent_to.get(to, 0) for to, size in now.sent_to.items()},
-                    now.retransmitted_bytes - was.retransmitted_bytes,
-                    now.stalled_s - was.stalled_s,
-                )
-            self._began = now
+                measured = MeasuredIteration(ended, self._last.minus(self._began))
+            self._began = self._last
         self._last = totals
         return measured

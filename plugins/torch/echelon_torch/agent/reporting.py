@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
+from echelon.client import ClientError
+from echelon.service.api.jobs import ConnectionsResource, HostMeasurement
+from echelon.telemetry.sizes import HostIteration
 from echelon_torch.agent.connection import TcpConnection
 from echelon_torch.agent.iterations import MeasuredIteration
-from echelon.client import ClientError
-from echelon.service.resources import ConnectionsResource, HostMeasurement
-from echelon.telemetry.sizes import HostIteration
 
 REFRESH_S = 10.0
 """Time after which the same is reported again: the job may have been removed and registered anew."""
@@ -174,12 +174,13 @@ class Reporter:
         found: list[HostIteration] = []
         sizes = 0
         for one in reversed(measured):
-            sent = {self._peers[to]: size for to, size in one.sent_to.items() if size > 0 and to in self._peers}
+            sent = {self._peers[to]: size for to, size in one.carried.sent_to.items() if size > 0 and to in self._peers}
             sizes += len(sent)
             if sizes > MOST_SIZES:
                 break
             duration_s = max(one.seen.duration_s, SHORTEST_S)
-            found.append(HostIteration(Fraction(duration_s), sent, one.retransmitted_bytes, Fraction(one.stalled_s)))
+            again, stalled_s = one.carried.retransmitted_bytes, Fraction(one.carried.stalled_s)
+            found.append(HostIteration(Fraction(duration_s), sent, again, stalled_s))
         return found[::-1]
 
     def _wait_for_news(self, known: frozenset[TcpConnection]) -> None:

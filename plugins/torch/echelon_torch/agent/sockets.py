@@ -38,17 +38,17 @@ _INFO = struct.Struct("=44xI52xI64xQ8xQ8xQQ")
 class TcpCounters:
     """The kernel's counters of a connection."""
 
-    last_sent_ms: int
+    last_sent_ms: int = 0
     """Milliseconds since data were sent last."""
-    retransmissions: int
+    retransmissions: int = 0
     """Segments that were sent again."""
-    busy_us: int
+    busy_us: int = 0
     """Time with data to send."""
-    stalled_us: int
+    stalled_us: int = 0
     """Time in which the send buffer was too small to send more."""
-    bytes_sent: int
+    bytes_sent: int = 0
     """Bytes sent, with those that were sent again."""
-    bytes_retransmitted: int
+    bytes_retransmitted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from echelon_torch.capture.record import Call, Group, RankRecord, RankWait, RecordedIteration, Unmarked
 from echelon.documents import DocumentError
+from echelon_torch.capture.record import Call, Group, RankRecord, RankWait, RecordedIteration, Unmarked
 
 
 @dataclass(frozen=True, slots=True)

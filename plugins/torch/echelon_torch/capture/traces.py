@@ -18,9 +18,9 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from echelon_torch.capture.iterations import JobProfile, Operation, RankProfile
 from echelon_importers.chakra.wire import Value, WireNode
 from echelon_importers.chakra.writing import trace_bytes
+from echelon_torch.capture.iterations import JobProfile, Operation, RankProfile
 
 GROUPS_FILE = "groups.json"
 _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7

@@ -12,9 +12,9 @@ from fractions import Fraction
 
 from echelon.completion import Completion
 from echelon.execution import IterationRecord, JobRecord
-from echelon_torch.programs.messages import Hello, RankOperation, RankStep
 from echelon.jobs.graph import Job
 from echelon.scenarios.observed import Observed, ObservedComputing, ObservedOperation
+from echelon_torch.programs.messages import Hello, RankOperation, RankStep
 
 NS_PER_S = 1_000_000_000
 _RECEIVED = frozenset({"receive", "barrier"})

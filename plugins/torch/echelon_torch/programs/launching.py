@@ -13,13 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from echelon_torch.agent.processes import descendants
 from echelon.hosts.backends.base import HostFabric
 from echelon.hosts.loop import RealTimeLoop
 from echelon.hosts.processes import watch_end
 from echelon.processes import DIES_WITH_CALLER, said
 from echelon.scenarios.results import RunError
 from echelon.scenarios.scenario import Scenario
+from echelon_torch.agent.processes import descendants
 
 WARM_UP = 3
 """Iterations of a program that are not measured: PyTorch prepares in them what later ones use."""

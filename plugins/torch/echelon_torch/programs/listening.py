@@ -8,9 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from echelon.hosts.loop import RealTimeLoop
+from echelon.scenarios.results import RunError
 from echelon_torch.programs.iterations import ProgramIterations
 from echelon_torch.programs.messages import Hello, RankLines, RankReady, RankStep, begin
-from echelon.scenarios.results import RunError
 
 
 class _Rank:

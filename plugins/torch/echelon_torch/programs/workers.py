@@ -8,11 +8,11 @@ from fractions import Fraction
 from typing import Self
 
 from echelon.execution import JobRecord
+from echelon.hosts.workers.others import Surroundings
+from echelon.scenarios.observed import Observed
 from echelon_torch.programs.iterations import ProgramIterations
 from echelon_torch.programs.launching import Programs
 from echelon_torch.programs.listening import RankListener
-from echelon.hosts.workers.others import Surroundings
-from echelon.scenarios.observed import Observed
 
 
 class ProgramWorkers:

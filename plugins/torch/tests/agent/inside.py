@@ -21,9 +21,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from echelon_torch.agent import cgroups
 from echelon.hosts import sandbox
 from echelon.telemetry.corrections import AGREEING
+from echelon_torch.agent import cgroups
 from plugins.torch.tests.agent import kernel
 from plugins.torch.tests.agent.place import HERE, JOB, Place, place
 from tests.echelon.service.lab import ring, settle, until

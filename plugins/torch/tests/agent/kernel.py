@@ -8,8 +8,8 @@ import struct
 from ctypes.util import find_library
 from pathlib import Path
 
+from echelon.hosts.groups import own_group
 from echelon_torch.agent import cgroups
-from echelon.hosts import groups
 from echelon_torch.agent.connection import AgentError
 from echelon_torch.agent.program import KernelProgram
 
@@ -76,4 +76,4 @@ def attached(group: Path) -> tuple[frozenset[int], frozenset[int]]:
 
 def groups() -> frozenset[str]:
     """Return the control groups of agents."""
-    return frozenset(str(path) for path in groups.own_group().glob("echelon-*"))
+    return frozenset(str(path) for path in own_group().glob("echelon-*"))

@@ -26,7 +26,7 @@ class Kernel:
     def opens(self, port: int, cgroup: int = OURS) -> None:
         connection = TcpConnection("10.0.0.1", port, "10.0.0.2", 1)
         if connection not in self.open:
-            self.open[connection] = TcpSocket(connection, port, cgroup, TcpCounters(0, 0, 0, 0, 0, 0))
+            self.open[connection] = TcpSocket(connection, port, cgroup, TcpCounters())
             self.news += [Seen(connection, True, True)] if cgroup == OURS else []
 
     def sends(self, port: int, size: int, again: int = 0) -> None:

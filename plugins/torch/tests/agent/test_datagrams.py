@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon_torch.agent.datagrams import datagrams, payload, udp_socket
 from echelon.endhosts.segments import DataSegment
 from echelon.endhosts.shim import HEADER_BYTES, SHIM_AT, flow_key, read_payload
+from echelon_torch.agent.datagrams import datagrams, payload, udp_socket
 from tests.conftest import examples
 
 

@@ -111,7 +111,7 @@ def test_what_is_measured_of_an_iteration_is_what_was_sent_in_it(
         sent_to = {to: sum(size for _, size, other in past if other == to) for to in {to for *_, to in past}}
         total = sum(sent_to.values())
         # As much again is sent again, and send buffers are too small for 1 ms a byte.
-        totals = Totals(total, total, 0, 0.0, total / 1000, sent_to)
+        totals = Totals(sent_bytes=total, retransmitted_bytes=total, stalled_s=total / 1000, sent_to=sent_to)
         since_s = (now_ms - past[-1][0]) / 1000 if past else 0.0
         found.append(meter.observe(now_ms / 1000, totals, since_s))
     measured = [iteration for iteration in found if iteration is not None]
@@ -121,6 +121,6 @@ def test_what_is_measured_of_an_iteration_is_what_was_sent_in_it(
     }
     assert len(measured) == count - 1
     for iteration in measured:
-        assert {to: sent for to, sent in iteration.sent_to.items() if sent} == wanted
-        assert iteration.seen.sent_bytes == iteration.retransmitted_bytes == size
-        assert abs(iteration.stalled_s - size / 1000) < 1e-9
+        assert {to: sent for to, sent in iteration.carried.sent_to.items() if sent} == wanted
+        assert iteration.seen.sent_bytes == iteration.carried.retransmitted_bytes == size
+        assert abs(iteration.carried.stalled_s - size / 1000) < 1e-9

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from echelon.client import Client
 from echelon_torch.agent.connection import TcpConnection
+from echelon_torch.agent.connections import Totals
 from echelon_torch.agent.iterations import MeasuredIteration, SentIteration
 from echelon_torch.agent.reporting import Reporter
-from echelon.client import Client
 
 PATIENCE_S = 60.0
 KNOWN = {"job": "a", "by": "agent", "idle_gap_s": 0.05, "addresses": {"h1": "10.0.0.1", "h2": "10.0.0.2"}}
@@ -134,7 +135,7 @@ def test_it_outlives_any_answer_and_reports_when_the_service_is_back(
         while heard[0] < 120 and not faults:
             assert time.monotonic() < give_up_at, heard
             reporter.update(frozenset({to_h2(heard[0] + 1)}))
-            reporter.measured(MeasuredIteration(SentIteration(0.0, 1.0, 9), {"10.0.0.2": 9}, 0, 0.0))
+            reporter.measured(MeasuredIteration(SentIteration(0.0, 1.0, 9), Totals(sent_to={"10.0.0.2": 9})))
             time.sleep(0.002)
         is_back.set()
         reports = reporter.counts.reports

@@ -9,12 +9,13 @@ from fractions import Fraction
 
 import pytest
 
+from echelon.client import ClientError
+from echelon.service.api.jobs import ConnectionsResource, HostMeasurement
+from echelon.telemetry.sizes import HostIteration
 from echelon_torch.agent.connection import TcpConnection
+from echelon_torch.agent.connections import Totals
 from echelon_torch.agent.iterations import MeasuredIteration, SentIteration
 from echelon_torch.agent.reporting import Reporter
-from echelon.client import ClientError
-from echelon.service.resources import ConnectionsResource, HostMeasurement
-from echelon.telemetry.sizes import HostIteration
 
 PATIENCE_S = 30.0
 ADDRESSES = {"h1": "10.0.0.1", "h2": "10.0.0.2"}
@@ -59,7 +60,7 @@ class FlakyService:
         with self.news:
             self.measured = iterations
             self.news.notify_all()
-        return HostMeasurement(host=host, iteration_times_s=(), sent_bytes={}, retransmitted_bytes=0, stalled_s=0.0)
+        return HostMeasurement.of(host, ())
 
     def wait_told(self, *connections: TcpConnection) -> None:
         with self.news:
@@ -132,7 +133,7 @@ def test_iterations_are_reported_with_the_hosts_they_went_to() -> None:
     for number in range(1, 4):
         seen = SentIteration(float(number), 0.25, 1000 * number)
         sent = {"10.0.0.2": 1000 * number, "10.0.9.9": 5, "10.0.0.1": 0}
-        reporter.measured(MeasuredIteration(seen, sent, number, 0.5))
+        reporter.measured(MeasuredIteration(seen, Totals(retransmitted_bytes=number, sent_to=sent)))
     with service.news:
         assert service.news.wait_for(lambda: len(service.measured) == 3, PATIENCE_S), service.measured
     assert [one.sent_bytes for one in service.measured] == [{"h2": 1000}, {"h2": 2000}, {"h2": 3000}]
@@ -149,7 +150,7 @@ def test_iterations_that_are_refused_do_not_keep_connections_from_being_reported
     reporter.start()
     service.wait_told()
     for number in range(100):
-        reporter.measured(MeasuredIteration(SentIteration(0.0, 1.0, 1), {"10.0.0.2": 1}, 0, 0.0))
+        reporter.measured(MeasuredIteration(SentIteration(0.0, 1.0, 1), Totals(sent_to={"10.0.0.2": 1})))
         reporter.update(frozenset({to_h2(number + 1)}))
     service.wait_told(to_h2(100))
     reporter.stop(PATIENCE_S)

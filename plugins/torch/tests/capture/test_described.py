@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 import echelon
 from echelon.cli import app
+from echelon.jobs.spec import load_job_spec
 from echelon_importers.chakra.wire import WireNode, read_trace
 from echelon_importers.chakra.writing import trace_bytes
 from echelon_importers.importer import Source
-from echelon.jobs.spec import load_job_spec
-from plugins.torch.tests.capture.records import Rank, write
 from plugins.importers.tests.traces import split
+from plugins.torch.tests.capture.records import Rank, write
 
 
 def describe(directory: Path, *ranks: Rank) -> tuple[dict[str, Any], echelon.Job]:

@@ -7,10 +7,10 @@ from fractions import Fraction
 import pytest
 
 from echelon.completion import Completion
-from echelon_torch.programs.iterations import ProgramIterations
-from echelon_torch.programs.messages import Hello, RankLines, RankOperation, RankReady, RankStep, begin
 from echelon.jobs.graph import Flow, Job
 from echelon.scenarios.observed import ObservedComputing, ObservedOperation
+from echelon_torch.programs.iterations import ProgramIterations
+from echelon_torch.programs.messages import Hello, RankLines, RankOperation, RankReady, RankStep, begin
 
 S = 1_000_000_000
 

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from echelon.hosts import groups
+from echelon.hosts import groups, sandbox
 from echelon_torch.agent.connection import AgentError
-from echelon.hosts import sandbox
 from plugins.torch.tests.agent import kernel
 from tests.echelon.hosts.conftest import MARK, ROOT
 from tests.echelon.hosts.test_everything import what_is_outside

@@ -12,8 +12,8 @@ import yaml
 
 from echelon.hosts import sandbox
 from plugins.torch.tests.capture.conftest import needs_torch
-from tests.echelon.hosts.conftest import ROOT
 from plugins.torch.tests.programs.test_run import held, wait_nothing_left
+from tests.echelon.hosts.conftest import ROOT
 
 pytestmark = [
     needs_torch,

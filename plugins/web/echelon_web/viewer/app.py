@@ -11,13 +11,13 @@ from fastapi import FastAPI, Query
 
 from echelon.service import logs
 from echelon.service.api.answers import HANDLERS, RequestError
+from echelon.service.api.flows import FlowTable, WaitsResource
 from echelon.service.api.gate import Gate
 from echelon.service.api.server import ApiServer, ServerSettings
 from echelon.service.api.settings import ApiSettings
 from echelon.service.config_file import ListenAddress
-from echelon.service.resources import FlowTable, WaitsResource
-from echelon_web.viewer.results import Run
 from echelon_web import routes
+from echelon_web.viewer.results import Run
 
 PolicyName = Annotated[str, Query(description="The policy, as /results names it.")]
 

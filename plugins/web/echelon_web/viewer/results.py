@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from echelon.documents import DocumentError, path_text
-from echelon.service.resources import FlowTable, WaitResource, WaitsResource
-from echelon_web.waits import FlowSpan, Link, links_of, waits
+from echelon.service.api.flows import FlowTable, WaitResource, WaitsResource
+from echelon.telemetry.waits import FlowSpan, Link, links_of, waits
 
 M = TypeVar("M", bound="_Model")
 

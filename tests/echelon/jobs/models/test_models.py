@@ -14,8 +14,7 @@ from echelon.cli import app
 from echelon.documents import parse_document
 from echelon.jobs import build_job
 from echelon.jobs.models import MODELS, find_model
-from echelon.jobs.models.gpus import GPUS
-from echelon.jobs.models.training import Training, traffic
+from echelon.jobs.models.training import GPUS, Training, traffic
 from echelon.jobs.spec import JobSpec
 
 PARAMETERS = {

@@ -10,7 +10,7 @@ from fastapi import FastAPI
 
 from echelon.service.api import ApiSettings, Exchange, create_app
 from echelon.service.api.tokens import TokensFile, new_token
-from tests.echelon.service.api.memory import MemoryService
+from tests.echelon.service.api.memory import MemoryService, standby
 from tests.echelon.service.api.serving import Serving, serving
 
 METRICS = b"echelon_jobs 1\n"
@@ -49,14 +49,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     file.write_text(f"tokens:\n{operator.entry}{reader.entry}{agent.entry}")
     exchanges: list[Exchange] = []
     settings = ApiSettings(body_bytes=BODY_BYTES, tokens=TokensFile(file), observe=exchanges.append)
-    app = create_app(MemoryService(), settings, lambda: (METRICS, "text/plain; version=0.0.4"))
+    app = create_app(standby(), settings, lambda: (METRICS, "text/plain; version=0.0.4"))
     with serving(app) as server:
         yield Api(app, server, operator.token, reader.token, agent.token, exchanges)
 
 
 @pytest.fixture
-def api(running: Api) -> Api:
-    """Return the API with an empty service."""
-    running.app.state.service = MemoryService()
+def api(running: Api) -> Iterator[Api]:
+    """Yield the API with an empty service."""
+    running.app.state.service = service = MemoryService()
+    running.serving.wait(service.open())
     running.exchanges.clear()
-    return running
+    yield running
+    running.serving.wait(service.close())

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from echelon.service.api.server import ApiServer, ServerSettings
 from echelon.service.config_file import ListenAddress
+from tests.echelon.service.api.memory import MemoryService
 
 LOCALHOST = ListenAddress("127.0.0.1", 0, None)
 TIMEOUT_S = 30
@@ -20,8 +21,9 @@ T = TypeVar("T")
 
 
 class Serving:
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: ApiServer, service: object) -> None:
         self.server = server
+        self._service = service
         self.url = server.url
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run)
@@ -29,8 +31,15 @@ class Serving:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self.server.serve())
+        self._loop.run_until_complete(self._serve())
         self._loop.close()
+
+    async def _serve(self) -> None:
+        if isinstance(self._service, MemoryService):
+            await self._service.open()
+        await self.server.serve()
+        if isinstance(self._service, MemoryService):
+            await self._service.close()
 
     def call(self, function: Callable[[], T]) -> T:
         """Call a function on the server's loop."""
@@ -52,7 +61,7 @@ class Serving:
 
 @contextmanager
 def serving(app: FastAPI, settings: ServerSettings | None = None) -> Iterator[Serving]:
-    running = Serving(ApiServer(app, settings or ServerSettings(LOCALHOST)))
+    running = Serving(ApiServer(app, settings or ServerSettings(LOCALHOST)), app.state.service)
     try:
         yield running
     finally:

@@ -19,11 +19,11 @@ from echelon.service.api.connections import FEWEST, ConnectionLimits, affordable
 from echelon.service.api.server import ServerSettings
 from echelon.service.config import ServerTls
 from echelon.service.config_file import ListenAddress
-from tests.echelon.service.api.memory import MemoryService
+from tests.echelon.service.api.memory import JOB, MemoryService, standby
 from tests.echelon.service.api.serving import LOCALHOST, TIMEOUT_S, Serving, serving
 from tests.softswitch.p4runtime.test_tls import make_authority
 
-APP = create_app(MemoryService())
+APP = create_app(standby())
 ASKED = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 ANSWER = b'{"alive":true}'
 PATIENT = 1000.0
@@ -110,15 +110,16 @@ def test_a_unix_socket_has_no_address(tmp_path: Path) -> None:
 
 def test_a_request_under_way_is_never_closed() -> None:
     service = MemoryService()
-    service.busy = True
     with limited(service, per_address=2) as running, ExitStack() as held:
+        with Client(running.url) as client:
+            client.register_job(JOB)
         busy = [held.enter_context(connect(running)) for _ in range(2)]
         for number, connection in enumerate(busy, 1):
-            connection.sendall(b"GET /switches/s1/difference HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            connection.sendall(b"GET /jobs/d?wait_s=60 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
             while running.call(lambda: service.waiting) < number:
                 pass
         assert is_closed(held.enter_context(connect(running)))
-        running.call(service.release.set)
+        running.wait(service.installed())
         for connection in busy:
             assert connection.makefile("rb").read().startswith(b"HTTP/1.1 200 OK\r\n")
         ask(held.enter_context(connect(running)))

@@ -16,7 +16,7 @@ from echelon.documents import DocumentError, read_document
 from echelon.jobs.spec import load_job_spec
 from tests.echelon.files.test_malformed import BROKEN, LOADERS
 from tests.echelon.service.api.conftest import Api
-from tests.echelon.service.api.test_routes import JOB
+from tests.echelon.service.api.memory import JOB
 
 JSON = {"Content-Type": "application/json"}
 

@@ -24,12 +24,10 @@ from echelon.service.api import ApiSettings, Exchange, body, create_app
 from echelon.service.api.gate import CLIENT_LEFT
 from echelon.service.api.rates import RequestRates
 from echelon.service.api.tokens import Tokens, TokensFile, new_token
-from echelon.service.interface import JobQuery
 from tests.echelon.service.api.conftest import BODY_BYTES, Api
-from tests.echelon.service.api.memory import MemoryService
+from tests.echelon.service.api.memory import JOB, MemoryService, standby
 from tests.echelon.service.api.serving import TIMEOUT_S, Serving, serving
 from tests.echelon.service.api.test_errors import fault
-from tests.echelon.service.api.test_routes import JOB
 
 
 def operations(api: Api) -> list[tuple[str, str]]:
@@ -70,7 +68,7 @@ def test_nothing_without_a_token(http: httpx.Client, api: Api) -> None:
         else:
             assert "no token" in fault(response, 401)["reason"]
             assert response.headers["www-authenticate"] == 'Bearer realm="echelon"'
-    assert api.service.jobs(JobQuery()) == []
+    assert api.service.machine.jobs.jobs == {}
 
 
 @pytest.mark.parametrize(
@@ -96,12 +94,12 @@ def test_a_read_only_token_changes_nothing(http: httpx.Client, api: Api) -> None
             assert response.status_code in (200, 404)
         else:
             assert "'eyes' is read-only (use one with the role operator)" in fault(response, 403)["reason"]
-    assert api.service.jobs(JobQuery()) == []
-    assert api.service.links()[0].state == "up"
+    assert api.service.machine.jobs.jobs == {}
+    assert not api.service.machine.jobs.drained
 
 
 def test_an_agent_reports_of_its_jobs_and_does_nothing_else(http: httpx.Client, api: Api) -> None:
-    http.post("/jobs", headers=bearer(api.operator), json=JOB)
+    http.post("/jobs", headers=bearer(api.operator), json={**JOB, "recognition": {"by": "agent", "idle_gap": "50 ms"}})
     of_agents = re.compile("/jobs/s1/(connections|connections/s1|iterations/s1)")
     assert len([1 for _, path in operations(api) if of_agents.fullmatch(path)]) == 3
     for method, path in operations(api):
@@ -119,7 +117,7 @@ def test_an_agent_reports_of_its_jobs_and_does_nothing_else(http: httpx.Client, 
     ):
         assert http.request("PUT", path, headers=bearer(api.agent), json={}).status_code in (403, 404, 405), path
         assert http.request("DELETE", path, headers=bearer(api.agent)).status_code in (403, 404, 405), path
-    assert [one.name for one in api.service.jobs(JobQuery())] == ["d"]
+    assert list(api.service.machine.jobs.jobs) == ["d"]
 
 
 def test_an_operator_may_do_everything(http: httpx.Client, api: Api) -> None:
@@ -227,7 +225,7 @@ def test_a_client_that_leaves_in_the_middle(caplog: pytest.LogCaptureFixture) ->
             connection.sendall(b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
             connection.sendall(b"Content-Length: 100\r\n\r\n{")
         exchange = told.get(timeout=TIMEOUT_S)
-        assert service.jobs(JobQuery()) == []
+        assert service.machine.jobs.jobs == {}
     assert (exchange.status, exchange.route) == (CLIENT_LEFT, "/jobs")
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
@@ -244,7 +242,7 @@ def test_requests_at_a_time() -> None:
         assert "2 requests are being answered already" in fault(refused, 429)["reason"]
         assert refused.headers["retry-after"] == "1"
         assert http.get("/healthz").status_code == http.get("/readyz").status_code == 200
-        running.call(service.release.set)
+        running.wait(service.installed())
         for connection in waiting:
             with connection:
                 assert b'"state":"installed"' in connection.makefile("rb").read()
@@ -295,7 +293,7 @@ def test_metrics_may_be_open() -> None:
     tokens = Tokens([])
     for is_open, status in ((True, 200), (False, 401)):
         settings = ApiSettings(tokens=tokens, open_metrics=is_open)
-        app = create_app(MemoryService(), settings, lambda: (b"x 1\n", "text/plain"))
+        app = create_app(standby(), settings, lambda: (b"x 1\n", "text/plain"))
         with serving(app) as running, httpx.Client(base_url=running.url, trust_env=False) as http:
             assert http.get("/metrics").status_code == status
             assert http.get("/status").status_code == 401

@@ -9,16 +9,10 @@ from typing import Any
 import httpx
 import pytest
 
-from echelon.service.interface import LinkChange, Registration, Removal
-from echelon.service.resources import EventResource, LinkSetting, PolicySetting
+from echelon.service.api import status
+from echelon.service.trail import Record
 from tests.echelon.service.api.conftest import METRICS, Api
-
-JOB: dict[str, Any] = {
-    "job": "d",
-    "parallelism": "data",
-    "workers": ["h1", "h2"],
-    "data": {"compute": "500 ms", "gradient": "5 MB"},
-}
+from tests.echelon.service.api.memory import JOB, MemoryService
 
 
 @pytest.fixture
@@ -34,7 +28,9 @@ def test_a_jobs_life(http: httpx.Client) -> None:
     again = http.post("/jobs", json=JOB)
     assert (again.status_code, "location" in again.headers) == (200, False)
     assert [job["name"] for job in http.get("/jobs").json()] == ["d"]
-    assert http.get(created.headers["location"]).json() == again.json()
+    found = http.get(created.headers["location"]).json()
+    assert (found["name"], found["number"], found["spec"]) == ("d", again.json()["number"], JOB)
+    assert [flow["number"] for flow in found["flows"]] == list(range(found["flow_count"]))
 
     other = {**JOB, "weight": 2}
     conflict = http.post("/jobs", json=other)
@@ -50,27 +46,27 @@ def test_a_jobs_life(http: httpx.Client) -> None:
 
 def test_every_change_can_be_rehearsed(http: httpx.Client, api: Api) -> None:
     http.post("/jobs", json=JOB)
-    other = {**JOB, "weight": 2}
+    api.serving.wait(api.service.planned())
+    other, heavier = {**JOB, "job": "e"}, {**JOB, "data": {"compute": "500 ms", "gradient": "50 MB"}}
     asked = [
         http.post("/jobs?dry_run=true", json=other),
-        http.put("/jobs/d?dry_run=true", json=other),
+        http.put("/jobs/d?dry_run=true", json=heavier),
         http.delete("/jobs/d?dry_run=true"),
         http.put("/policy?dry_run=true", json={"name": "varys"}),
         http.put("/links/s1/s2?dry_run=true", json={"state": "drained", "force": True}),
     ]
     assert {answer.status_code for answer in asked} == {200}
-    assert {answer.text for answer in asked} == {asked[0].text}
-    assert asked[0].json()["jobs"] == [{"job": "other", "before": 1.0, "after": 1.5, "problem": None}]
-    assert api.service.rehearsed == [
-        Registration(other, replace=False),
-        Registration(other, replace=True),
-        Removal("d"),
-        PolicySetting(name="varys"),
-        LinkChange("s1", "s2", LinkSetting(state="drained", force=True)),
-    ]
+    jobs = [{one["job"]: (one["before"], one["after"]) for one in answer.json()["jobs"]} for answer in asked]
+    assert jobs[0]["e"][0] is None
+    assert jobs[0]["e"][1] > 1 == jobs[0]["d"][0], "two on the same links"
+    assert jobs[1] == {"d": (1, pytest.approx(1, rel=1e-6))}
+    assert jobs[2] == jobs[4] == {"d": (1, None)}
+    assert {one["switch"] for one in asked[2].json()["switches"]} == {"s1", "s2"}
+    assert http.post("/jobs?dry_run=true", json={**JOB, "weight": 2}).status_code == 409
     assert http.get("/jobs/d").json()["spec"] == JOB
+    assert [job["name"] for job in http.get("/jobs").json()] == ["d"]
     assert http.get("/policy").json()["name"] == "fair"
-    assert [link["state"] for link in http.get("/links").json()] == ["up"]
+    assert {link["state"] for link in http.get("/links").json()} == {"up"}
     assert http.delete("/jobs/d?dry_run=perhaps").json()["error"]["path"] == "dry_run"
 
 
@@ -81,22 +77,23 @@ def test_a_job_keeps_the_name_in_its_path(http: httpx.Client) -> None:
 
 
 def test_distances(http: httpx.Client) -> None:
-    http.post("/jobs", json=JOB)
-    report = {"echelonflow": "ring", "offsets": ["0 s", "1 ms"]}
-    assert http.post("/jobs/d/distances", json=report).json()["name"] == "d"
+    first, *_ = http.post("/jobs", json=JOB).json()["echelonflows"]
+    report = {"echelonflow": first["name"], "offsets": [f"{index} ms" for index in range(first["flows"])]}
+    found, *_ = http.post("/jobs/d/distances", json=report).json()["echelonflows"]
+    assert found["offsets_s"] == [index / 1000 for index in range(first["flows"])] != first["offsets_s"]
     assert http.post("/jobs/x/distances", json=report).status_code == 404
-    wrong = http.post("/jobs/d/distances", json={**report, "offsets": ["0 s", "1 B"]})
+    wrong = http.post("/jobs/d/distances", json={"echelonflow": first["name"], "offsets": ["0 s", "1 B"]})
     assert (wrong.status_code, wrong.json()["error"]["path"]) == (422, "offsets[1]")
 
 
 def test_waiting_for_a_job(http: httpx.Client, api: Api) -> None:
     http.post("/jobs", json=JOB)
-    assert http.get("/jobs/d?wait_s=0").json()["state"] == "accepted"
-    assert http.get("/jobs/d?wait_s=0.01").json()["state"] == "accepted"
+    for wait in ("0", "0.01"):
+        assert http.get(f"/jobs/d?wait_s={wait}").json()["state"] in ("accepted", "planned")
     answers: list[str] = []
     waiting = threading.Thread(target=lambda: answers.append(http.get("/jobs/d?wait_s=30").json()["state"]))
     waiting.start()
-    api.serving.call(api.service.release.set)
+    api.serving.wait(api.service.installed())
     waiting.join()
     assert answers == ["installed"]
 
@@ -109,27 +106,38 @@ def test_no_such_waiting(http: httpx.Client, wait: str) -> None:
     assert refused.json()["error"]["reason"].endswith("(correct the query)")
 
 
-def test_parts_of_the_plan(http: httpx.Client) -> None:
-    for name in ("d", "e"):
-        http.post("/jobs", json={**JOB, "job": name})
+def plan_of_two(http: httpx.Client, api: Api) -> list[dict[str, Any]]:
+    """Register a job over both switches and one over the second, and return their flows."""
+    for job in (JOB, {**JOB, "job": "e", "workers": ["h2", "h3"]}):
+        http.post("/jobs", json=job)
+    api.serving.wait(api.service.planned())
+    flows: list[dict[str, Any]] = http.get("/plan").json()["flows"]
+    assert {flow["job"] for flow in flows} == {"d", "e"}
+    return flows
 
-    def flows(query: str) -> list[tuple[str, str]]:
-        return [(flow["job"], flow["path"][1]) for flow in http.get(f"/plan{query}").json()["flows"]]
 
-    assert flows("") == [("d", "s1"), ("d", "s2"), ("e", "s1"), ("e", "s2")]
-    assert flows("?job=e") == [("e", "s1"), ("e", "s2")]
-    assert flows("?switch=s2") == [("d", "s2"), ("e", "s2")]
-    assert flows("?switch=s2&job=d") == [("d", "s2")]
+def test_parts_of_the_plan(http: httpx.Client, api: Api) -> None:
+    flows = plan_of_two(http, api)
+
+    def found(query: str) -> list[dict[str, Any]]:
+        part: list[dict[str, Any]] = http.get(f"/plan{query}").json()["flows"]
+        return part
+
+    of_d = [flow for flow in flows if flow["job"] == "d"]
+    assert found("?job=d") == found("?switch=s1") == found("?switch=s1&job=d") == of_d != []
+    assert found("?switch=s2") == flows
+    assert found("?switch=s1&job=e") == []
     assert http.get("/plan?job=x").status_code == http.get("/plan?switch=x").status_code == 404
 
 
-def test_pages_of_jobs(http: httpx.Client) -> None:
+def test_pages_of_jobs(http: httpx.Client, api: Api) -> None:
     names = ["b", "a", "d", "c", "f", "e"]
     for name in names:
         http.post("/jobs", json={**JOB, "job": name, "workers": ["h1", "h2" if name < "e" else "h3"]})
+    api.serving.wait(api.service.planned())
     assert [job["name"] for job in http.get("/jobs").json()] == sorted(names)
     assert pages(http, "/jobs?limit=4") == [["a", "b", "c", "d"], ["e", "f"]]
-    assert pages(http, "/jobs?limit=2&worker=h2&state=accepted") == [["a", "b"], ["c", "d"]]
+    assert pages(http, "/jobs?limit=2&worker=h2&state=planned") == [["a", "b"], ["c", "d"]]
     assert pages(http, "/jobs?after=c") == [["d", "e", "f"]]
     assert pages(http, "/jobs?after=cx&limit=1") == [["d"], ["e"], ["f"]], "there need not be such a job"
     assert http.get("/jobs?state=installed").json() == []
@@ -150,22 +158,25 @@ def pages(http: httpx.Client, path: str) -> list[list[str]]:
         path = page.links["next"]["url"]
 
 
-def test_pages_of_the_plan(http: httpx.Client) -> None:
-    for name in ("d", "e"):
-        http.post("/jobs", json={**JOB, "job": name})
+def test_pages_of_the_plan(http: httpx.Client, api: Api) -> None:
+    flows = plan_of_two(http, api)
     first = http.get("/plan?limit=3")
-    assert [flow["flow"] for flow in first.json()["flows"]] == ["d-s1", "d-s2", "e-s1"]
-    second = http.get(first.links["next"]["url"])
-    assert [flow["flow"] for flow in second.json()["flows"]] == ["e-s2"]
-    assert "next" not in second.links
+    assert first.json()["flows"] == flows[:3]
+    found, page = flows[:3], first
+    while "next" in page.links:
+        page = http.get(page.links["next"]["url"])
+        found += page.json()["flows"]
+    assert found == flows
     assert http.get("/plan?after=d").json()["error"]["path"] == "after"
+    assert http.get("/plan?after=d/gone").json()["error"]["path"] == "after"
 
 
 def test_pages_of_changes(http: httpx.Client, api: Api) -> None:
-    api.service.event_list = [
-        EventResource(at=n, action="a", object=of, request=f"r{n}", client=client, address=None)
+    api.app.state.service = service = MemoryService(
+        Record(at=n, action="a", object=of, request=f"r{n}", client=client, address=None)
         for n, (of, client) in enumerate([("bert", "ci"), ("gpt", "ci"), ("bert ring", "ops"), ("bertha", "ci")])
-    ]
+    )
+    api.serving.wait(service.open())
 
     def requests(query: str) -> list[str]:
         return [one["request"] for one in http.get(f"/events?{query}").json()]
@@ -179,13 +190,19 @@ def test_pages_of_changes(http: httpx.Client, api: Api) -> None:
     assert [one["request"] for one in first.json()] == ["r0"]
     assert "next" not in first.links
     assert http.get("/events?before=r9").status_code == 404
+    api.serving.wait(service.close())
 
 
-def test_switches(http: httpx.Client) -> None:
+def test_switches(http: httpx.Client, api: Api) -> None:
+    api.serving.wait(api.service.planned())
     assert [switch["name"] for switch in http.get("/switches").json()] == ["s1", "s2"]
     assert http.get("/switches/s2").json()["target"] == "softswitch"
-    assert http.get("/switches/s1/intent").json() == {"switch": "s1", "entries": [], "queues": []}
-    assert http.get("/switches/s1/difference").json()["reachable"] is True
+    intent = http.get("/switches/s1/intent").json()
+    assert (intent["switch"], {entry["owner"] for entry in intent["entries"]}) == ("s1", {"fabric"})
+    assert [entry["match"] for entry in intent["entries"] if "10.0.0.1/32" in entry["match"].values()]
+    for part in ("difference", "queues"):
+        found = http.get(f"/switches/s1/{part}").json()
+        assert (found["reachable"], found["problem"]) == (False, "switch s1: no session yet (connecting)")
     for path in ("/switches/x", "/switches/x/intent", "/switches/x/difference"):
         assert http.get(path).status_code == 404
 
@@ -195,21 +212,25 @@ def test_policy_and_links(http: httpx.Client) -> None:
     assert http.put("/policy", json={"name": "varys"}).json()["name"] == "varys"
     assert http.get("/policy").json()["name"] == "varys"
     assert http.put("/links/s1/s2", json={"state": "drained"}).json()["state"] == "drained"
-    assert http.get("/links").json()[0]["state"] == "drained"
+    assert [(one["a"], one["b"]) for one in http.get("/links").json() if one["state"] == "drained"] == [("s1", "s2")]
     assert http.put("/links/s1/s1", json={"state": "up"}).status_code == 404
     assert http.put("/links/s1/s2", json={"state": "down"}).json()["error"]["path"] == "state"
 
 
-def test_how_the_service_is(http: httpx.Client, api: Api) -> None:
+def test_how_the_service_is(http: httpx.Client, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.serving.wait(api.service.planned())
     assert http.get("/status").json()["role"] == "leader"
     assert http.get("/healthz").json() == {"alive": True}
     assert http.get("/readyz").json() == {"ready": True, "stuck": []}
-    api.service.stuck_list = ["switch s1 has been refused for 150 s"]
+    monkeypatch.setattr(status, "STUCK_S", 0.0)
     stuck = http.get("/readyz")
-    assert (stuck.status_code, stuck.json()["stuck"]) == (200, api.service.stuck_list)
-    api.service.problem_list = ["no store", "no plan"]
+    assert (stuck.status_code, [one.split()[:2] for one in stuck.json()["stuck"]]) == (
+        200, [["switch", "s1"], ["switch", "s2"]],
+    )  # fmt: skip
+    api.service.store.problem = "no store"
     unready = http.get("/readyz")
-    assert (unready.status_code, unready.json()["error"]["reason"]) == (503, "no store; no plan")
+    assert (unready.status_code, unready.json()["error"]["reason"]) == (503, "no store")
+    assert http.get("/status").json()["problems"] == ["no store", "switch s1: connecting", "switch s2: connecting"]
     metrics = http.get("/metrics")
     assert (metrics.content, metrics.headers["content-type"]) == (METRICS, "text/plain; version=0.0.4")
 

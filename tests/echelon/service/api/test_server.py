@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 
 from echelon.client import Client, ClientError
@@ -21,12 +20,11 @@ from echelon.service.api import create_app
 from echelon.service.api.server import HEADER_BYTES, ApiServer, ListenError, ServerSettings
 from echelon.service.config import ServerTls
 from echelon.service.config_file import ListenAddress
-from tests.echelon.service.api.memory import MemoryService
+from tests.echelon.service.api.memory import JOB, MemoryService, standby
 from tests.echelon.service.api.serving import LOCALHOST, TIMEOUT_S, Serving, serving
-from tests.echelon.service.api.test_routes import JOB
 from tests.softswitch.p4runtime.test_tls import Authority, make_authority, openssl
 
-APP = create_app(MemoryService())
+APP = create_app(standby())
 
 
 def at(host: str, port: int = 0) -> ServerSettings:
@@ -100,7 +98,7 @@ def test_a_unix_socket_is_for_its_owner(tmp_path: Path) -> None:
         assert (running.url, running.server.port) == (f"unix:{path}", None)
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         with Client(running.url) as client:
-            assert client.status().role == "leader"
+            assert client.status().role == "standby"
         with pytest.raises(ListenError, match="already in use"):
             ApiServer(APP, unix(path))
         assert path.exists()
@@ -151,7 +149,7 @@ def by_name(running: Serving) -> str:
 
 
 def test_tls(authority: Authority, tmp_path: Path) -> None:
-    with serving(APP, ServerSettings(LOCALHOST, server_tls(authority))) as running:
+    with serving(create_app(MemoryService()), ServerSettings(LOCALHOST, server_tls(authority))) as running:
         assert running.url == f"https://127.0.0.1:{running.server.port}"
         with Client(by_name(running), ca=authority.home / "ca.crt") as client:
             assert client.register_job(JOB).name == "d"
@@ -340,13 +338,21 @@ def test_signals_are_left_alone() -> None:
 
 
 @contextmanager
-def asking(running: Serving, service: MemoryService, path: str) -> Iterator[socket.socket]:
-    """Open a connection with a request that the service is busy with."""
-    with httpx.Client(base_url=running.url, trust_env=False) as http:
-        http.post("/jobs", json=JOB)
+def asking(running: Serving, method: str, path: str) -> Iterator[socket.socket]:
+    """Open a connection with a request about job `d` that the service is busy with."""
     with socket.create_connection(("127.0.0.1", running.server.port or 0), TIMEOUT_S) as connection:
         connection.settimeout(TIMEOUT_S)
-        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        yield connection
+
+
+@contextmanager
+def removing(running: Serving, service: MemoryService) -> Iterator[socket.socket]:
+    """Ask for the removal of a job, which takes the store as long as the test wants."""
+    with Client(running.url) as client:
+        client.register_job(JOB)
+    service.store.held = True
+    with asking(running, "DELETE", "/jobs/d") as connection:
         while not running.call(lambda: service.waiting):
             pass
         yield connection
@@ -354,15 +360,13 @@ def asking(running: Serving, service: MemoryService, path: str) -> Iterator[sock
 
 def test_requests_under_way_are_answered_before_it_ends() -> None:
     service = MemoryService()
-    service.busy = True
     with serving(create_app(service)) as running:
-        with asking(running, service, "/switches/s1/difference") as connection:
+        with removing(running, service) as connection:
             running.call(running.server.stop)
             running.call(running.server.stop)
-            running.call(service.release.set)
+            running.call(service.store.release.set)
             answer = connection.makefile("rb").read()
-        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
-        assert b'"reachable":true' in answer
+        assert answer.startswith(b"HTTP/1.1 204 ")
         running.stop()
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", int(running.url.rpartition(":")[2])), TIMEOUT_S)
@@ -370,21 +374,23 @@ def test_requests_under_way_are_answered_before_it_ends() -> None:
 
 def test_who_waits_for_a_job_is_answered_when_it_ends() -> None:
     service = MemoryService()
-    with serving(create_app(service)) as running, asking(running, service, "/jobs/d?wait_s=60") as connection:
-        running.call(running.server.stop)
-        answer = connection.makefile("rb").read()
+    with serving(create_app(service)) as running:
+        with Client(running.url) as client:
+            client.register_job(JOB)
+        with asking(running, "GET", "/jobs/d?wait_s=60") as connection:
+            while not running.call(lambda: service.waiting):
+                pass
+            running.wait(service.planned())
+            running.call(running.server.stop)
+            answer = connection.makefile("rb").read()
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
-    assert b'"state":"accepted"' in answer
+    assert b'"state":"planned"' in answer
 
 
 def test_what_takes_too_long_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
     service = MemoryService()
-    service.busy = True
     hurried = ServerSettings(LOCALHOST, drain_s=0)
-    with (
-        serving(create_app(service), hurried) as running,
-        asking(running, service, "/switches/s1/difference") as connection,
-    ):
+    with serving(create_app(service), hurried) as running, removing(running, service) as connection:
         running.call(running.server.stop)
         answer = connection.makefile("rb").read()
     assert answer.startswith(b"HTTP/1.1 503 ")

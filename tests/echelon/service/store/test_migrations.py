@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from echelon.service.store import Candidate, Changes, Store, StoreError
-from echelon_etcd.address import parse
 from echelon.service.store.migrations import MIGRATIONS, Documents, Schema
 from echelon.service.store.sqlite import open_sqlite, path_of
+from echelon_etcd.address import parse
 
 ME = Candidate("me", "http://me")
 COUNT = 500

@@ -18,9 +18,6 @@ from typing import Any
 import yaml
 
 from echelon.documents import parse_document
-from echelon_study.experiments.evaluation.demand import Demand, demand, shared_load
-from echelon_study.experiments.evaluation.fabrics import FABRICS
-from echelon_study.experiments.evaluation.shapes import SHAPES, Shape
 from echelon.fabric.builders import LINK_BPS
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.fabric.model import Fabric
@@ -29,6 +26,9 @@ from echelon.jobs import build_job
 from echelon.jobs.graph import Job
 from echelon.jobs.spec import JobSpec
 from echelon.paths import FlowPaths
+from echelon_study.experiments.evaluation.demand import Demand, demand, shared_load
+from echelon_study.experiments.evaluation.fabrics import FABRICS
+from echelon_study.experiments.evaluation.shapes import SHAPES, Shape
 
 LEAST_LOAD, GREATEST_LOAD = 0.6, 1.4
 """The range of loads of the busiest link that jobs share."""

@@ -11,9 +11,6 @@ from statistics import fmean
 from typing import Any, Literal, get_args
 
 from echelon.allocation import Link
-from echelon_study.experiments.evaluation.demand import Demand, demands, shared_load
-from echelon_study.experiments.evaluation.draw import Drawn, draw
-from echelon_study.experiments.evaluation.limit import limit
 from echelon.fluid.slowdown import slowdown
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.graph import Job
@@ -23,6 +20,9 @@ from echelon.policies.base import Policy
 from echelon.scenarios.results import PolicyRun, RunError
 from echelon.scenarios.scenario import PolicyChoice, Scenario, scenario_of
 from echelon.targets import DEFAULT_TARGET
+from echelon_study.experiments.evaluation.demand import Demand, demands, shared_load
+from echelon_study.experiments.evaluation.draw import Drawn, draw
+from echelon_study.experiments.evaluation.limit import limit
 
 Mode = Literal["plan", "ideal", "packets"]
 """The ways to run a policy: its plan on the fluid engine, the rates that it ideally gives, its plan on switches."""

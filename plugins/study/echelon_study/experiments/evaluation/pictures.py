@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
+from echelon.plots import write
+from echelon.plots.charts import Panel, chart, distribution
 from echelon_study.experiments.evaluation.measure import Mode
 from echelon_study.experiments.evaluation.results import MEASURES, Measure
 from echelon_study.experiments.evaluation.tables import MODE_TITLES, Compared
-from echelon.plots import write
-from echelon.plots.charts import Panel, chart, distribution
 
 _EDGES = 0.01, 0.99
 """The quantiles between which the axis shows all curves; beyond, they would be lines along its border."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from echelon.scenarios.scenario import PolicyChoice
 from echelon_study.experiments.evaluation import tables
 from echelon_study.experiments.evaluation.draw import draw
 from echelon_study.experiments.evaluation.pictures import draw as draw_pictures
@@ -15,7 +16,6 @@ from echelon_study.experiments.evaluation.results import EQUAL, ScenarioResult
 from echelon_study.experiments.evaluation.tables import Case, Compared
 from echelon_study.experiments.evaluation.tasks import BASELINE, Evaluation
 from echelon_study.experiments.tables import Cell, Table
-from echelon.scenarios.scenario import PolicyChoice
 
 SUMMARY = "report.md"
 WORST = "worst"

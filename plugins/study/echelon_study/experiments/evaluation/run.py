@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from echelon.documents import DocumentError, suggestion
+from echelon.progress import UNSEEN, CommandProgress
+from echelon.scenarios.scenario import PolicyChoice
 from echelon_study.experiments.evaluation import report, tables
 from echelon_study.experiments.evaluation.measure import Knowledge
 from echelon_study.experiments.evaluation.tasks import HALVES, Evaluation, evaluate
 from echelon_study.experiments.machine import machine
 from echelon_study.experiments.tables import Table
 from echelon_study.points.lines import LineStore
-from echelon.progress import UNSEEN, CommandProgress
-from echelon.scenarios.scenario import PolicyChoice
 
 RESULTS = "results.jsonl"
 MACHINE = "machine.json"

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from echelon_study.experiments.evaluation.measure import MODES, Mode
-from echelon_study.experiments.evaluation.results import EQUAL, GROUPINGS, MEASURES, Measure, ScenarioResult, Tally, grouped
+from echelon_study.experiments.evaluation.results import (
+    EQUAL,
+    GROUPINGS,
+    MEASURES,
+    Measure,
+    ScenarioResult,
+    Tally,
+    grouped,
+)
 from echelon_study.experiments.tables import Cell, Table
 
 MODE_TITLES = {

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from echelon_study.experiments.evaluation.measure import Knowledge, Mode, describe, slowdowns
-from echelon_study.experiments.evaluation.results import ScenarioResult, scored
-from echelon.simulation.code import code_digest
-from echelon.simulation.points import ResultStore
-from echelon_study.points.tasks import Task, sweep
 from echelon.progress import UNSEEN, CommandProgress
 from echelon.scenarios.scenario import PolicyChoice
+from echelon.simulation.code import code_digest
+from echelon.simulation.points import ResultStore
+from echelon_study.experiments.evaluation.measure import Knowledge, Mode, describe, slowdowns
+from echelon_study.experiments.evaluation.results import ScenarioResult, scored
+from echelon_study.points.tasks import Task, sweep
 
 _SOURCES = tuple(
     Path(__file__).with_name(f"{name}.py") for name in ("demand", "draw", "fabrics", "limit", "measure", "shapes")

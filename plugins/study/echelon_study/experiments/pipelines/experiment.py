@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from echelon.simulation.points import PointStore
 from echelon_study.experiments.experiment import Selection, Stages
 from echelon_study.experiments.measure import Runner
 from echelon_study.experiments.pipelines.points import POLICIES, PipelinePoint, point_task
 from echelon_study.experiments.settings import ExperimentSettings
-from echelon.simulation.points import PointStore
 
 LOADS = tuple(Fraction(of, 10) for of in (0, 2, 4, 6, 8))
 MODEL = "vgg-16"

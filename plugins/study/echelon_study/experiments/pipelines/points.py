@@ -17,11 +17,11 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from echelon.fabric.builders import dumbbell
+from echelon.quantities import duration_text, rate_text, size_text
 from echelon_study.experiments.measure import Bottleneck, Runner, measure
 from echelon_study.experiments.settings import ExperimentSettings
-from echelon.fabric.builders import dumbbell
 from echelon_study.points.tasks import Task
-from echelon.quantities import duration_text, rate_text, size_text
 
 BASELINE, SCHEDULED = "fifo", "echelon"
 """The policy without scheduling, and the one that is compared with all others."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from echelon.simulation.points import PointStore
 from echelon_study.experiments.experiment import Selection, Stages
 from echelon_study.experiments.measure import Runner, virtual_runner
 from echelon_study.experiments.settings import ExperimentSettings
@@ -14,7 +15,6 @@ from echelon_study.experiments.thesis.models import MODELS
 from echelon_study.experiments.thesis.points import Point, calibration_of, calibration_task, point, point_task
 from echelon_study.experiments.thesis.policies import POLICIES
 from echelon_study.experiments.thesis.published import HEAVY, LIGHT, LINK_GBPS
-from echelon.simulation.points import PointStore
 
 LOADS = tuple(Fraction(of, 1000) for of in (0, 100, 200, 300, 400, 500, 600, 700, 800, 860, 920, 960))
 """Loads as parts of the link; 30 % and 80 % are those of figure 3-5."""

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from math import exp
 from pathlib import Path
 
+from echelon.plots import write
+from echelon.plots.charts import Curve, Panel, chart, distribution
+from echelon.plots.style import DASHES, MARKERS
 from echelon_study.experiments.thesis import published
 from echelon_study.experiments.thesis.analysis import fit_of
 from echelon_study.experiments.thesis.models import MODELS
@@ -14,9 +17,6 @@ from echelon_study.experiments.thesis.policies import BASELINE, SCHEDULED
 from echelon_study.experiments.thesis.published import LINK_GBPS, PublishedFit
 from echelon_study.experiments.thesis.series import Curves, Measured, rising
 from echelon_study.experiments.thesis.tables import TITLES
-from echelon.plots import write
-from echelon.plots.charts import Curve, Panel, chart, distribution
-from echelon.plots.style import DASHES, MARKERS
 
 _AXIS = "cross traffic achieved (Gbit/s of 25)"
 _RESCALED = "25 / (25 - cross traffic), equation 3.2"

@@ -8,6 +8,8 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
+from echelon.quantities import duration_text, rate_text, size_text
+from echelon.targets import DEFAULT_TARGET
 from echelon_study.experiments.measure import Runner, measure
 from echelon_study.experiments.settings import ExperimentSettings
 from echelon_study.experiments.thesis.calibration import Calibration, calibrate
@@ -15,8 +17,6 @@ from echelon_study.experiments.thesis.configurations import CONFIGURATIONS, LINK
 from echelon_study.experiments.thesis.models import FORWARD_PART, MODELS, ThesisModel
 from echelon_study.experiments.thesis.policies import BASELINE, TRAINING_FIRST
 from echelon_study.points.tasks import Task
-from echelon.quantities import duration_text, rate_text, size_text
-from echelon.targets import DEFAULT_TARGET
 
 CONFIGURATION_OF: Mapping[str, str] = {"iperf": "a", "websearch": "b", "burst": "b"}
 """Generators by kind of cross traffic (sections 3.2 and 3.3)."""

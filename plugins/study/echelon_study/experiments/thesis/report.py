@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from echelon.simulation.points import PointStore
 from echelon_study.experiments.settings import ExperimentSettings
 from echelon_study.experiments.tables import percent
 from echelon_study.experiments.thesis import published
@@ -16,7 +17,6 @@ from echelon_study.experiments.thesis.policies import BASELINE, SCHEDULED
 from echelon_study.experiments.thesis.published import LINK_GBPS
 from echelon_study.experiments.thesis.series import Curves, Measured, curves_of
 from echelon_study.experiments.thesis.tables import SECTIONS, TITLES, tables
-from echelon.simulation.points import PointStore
 
 ZERO_LOAD_PERCENT = 2.0
 LEAST_R_SQUARED = 0.9

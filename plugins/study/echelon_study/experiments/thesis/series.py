@@ -9,13 +9,13 @@ from fractions import Fraction
 from statistics import fmean
 from typing import Any
 
+from echelon.simulation.points import Stored
 from echelon_study.experiments.settings import ExperimentSettings
 from echelon_study.experiments.thesis.configurations import CONFIGURATIONS
 from echelon_study.experiments.thesis.models import MODELS
 from echelon_study.experiments.thesis.points import CONFIGURATION_OF
 from echelon_study.experiments.thesis.policies import BASELINE
 from echelon_study.experiments.thesis.published import LINK_GBPS
-from echelon.simulation.points import Stored
 
 
 @dataclass(frozen=True, slots=True)

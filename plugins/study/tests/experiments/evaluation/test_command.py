@@ -14,9 +14,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from echelon.cli import app
+from echelon.scenarios.scenario import PolicyChoice, load_scenario
 from echelon_study.experiments.evaluation.run import evaluate_into
 from echelon_study.experiments.evaluation.tasks import BASELINE
-from echelon.scenarios.scenario import PolicyChoice, load_scenario
 
 SMALL = ("--half", "tune", "--scenarios", "2", "--iterations", "3", "--policy", "fifo", "--workers", "1")
 MEASUREMENTS = 2 * (1 + 2)

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from echelon_study.experiments.evaluation.demand import demands, shared_load
-from echelon_study.experiments.evaluation.draw import GREATEST_LOAD, LEAST_LOAD, PERIODS, Drawn, draw
 from echelon.fabric.routing import route_jobs
 from echelon.fluid import alone_iteration_s
 from echelon.scenarios.scenario import Scenario, load_scenario, scenario_of
+from echelon_study.experiments.evaluation.demand import demands, shared_load
+from echelon_study.experiments.evaluation.draw import GREATEST_LOAD, LEAST_LOAD, PERIODS, Drawn, draw
 
 SEEDS = range(10)
 ROUNDED = 1e-3

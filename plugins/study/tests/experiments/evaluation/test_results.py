@@ -7,12 +7,12 @@ from fractions import Fraction
 import pytest
 
 from echelon.execution import IterationRecord, JobRecord
+from echelon.fluid.slowdown import slowdown
 from echelon_study.experiments.evaluation import tables
 from echelon_study.experiments.evaluation.measure import Mode
 from echelon_study.experiments.evaluation.results import ScenarioResult, Tally, grouped, scored
 from echelon_study.experiments.evaluation.tables import Compared
 from echelon_study.experiments.tables import Table
-from echelon.fluid.slowdown import slowdown
 
 RUNS = {
     # seed: (fabric, load, least mean, fair, a, b), slowdowns of two jobs

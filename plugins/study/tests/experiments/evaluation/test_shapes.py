@@ -8,12 +8,12 @@ from random import Random
 import pytest
 
 from echelon.documents import parse_document
-from echelon_study.experiments.evaluation.fabrics import FABRICS
-from echelon_study.experiments.evaluation.shapes import SHAPES
 from echelon.fabric.load import build_fabric
 from echelon.jobs import build_job
 from echelon.jobs.paradigms.registry import registered
 from echelon.jobs.spec import JobSpec
+from echelon_study.experiments.evaluation.fabrics import FABRICS
+from echelon_study.experiments.evaluation.shapes import SHAPES
 
 COMPUTE_S, SENT_BYTES = Fraction(3, 10), Fraction(96_000)
 SPARE_BYTES = 64

@@ -1,0 +1,91 @@
+"""The door for commands of other packages: the entry points `echelon.commands`.
+
+An entry's name is that of the command, and its object a `Command`. It is all that `echelon --help` needs; what it
+points to is imported when the command is called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from echelon.extras import plug_in
+
+GROUP = "echelon.commands"
+
+DESCRIBE = "Describe: files of jobs, fabrics and traffic"
+RUN = "Run"
+COMPARE = "Compare"
+OPERATE = "Operate a service (ECHELON_URL, ECHELON_TOKEN_FILE)"
+LOOK = "Look at a running service"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of another package."""
+
+    panel: str
+    """The part of `echelon --help`: `DESCRIBE`, `RUN`, `COMPARE`, `OPERATE`, `LOOK`, or one of its own."""
+    about: str
+    """The line in `echelon --help`: the first of the command's help."""
+    path: str
+    """The function, or the `typer.Typer` of several commands: ``package.module:name``."""
+    interspersed: bool = True
+    """Whether options may stand behind arguments; not where these are the command of another program."""
+
+
+class Door:
+    """A command that is imported as soon as anything but its line in the help is asked for."""
+
+    hidden = deprecated = False
+
+    def __init__(self, name: str, command: Command) -> None:
+        self.name = name
+        self.rich_help_panel = command.panel
+        self.short_help = command.about
+        self._made_of = command
+        self._command: Any = None
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """Return the line for a list of commands, as a group of the command line asks for it."""
+        return self.short_help
+
+    def __getattr__(self, name: str) -> Any:
+        if self._command is None:
+            self._command = _load(self.name, self._made_of)
+        return getattr(self._command, name)
+
+
+def doors() -> dict[str, Any]:
+    """Return the commands of other packages, by name."""
+    from importlib.metadata import entry_points
+
+    found = {}
+    for entry in sorted(entry_points(group=GROUP)):
+        try:
+            command = entry.load()
+            if not isinstance(command, Command):
+                raise TypeError(f"{entry.value} is not a Command")
+        except Exception as error:
+            # A broken package must not take the other commands with it.
+            command = Command(COMPARE, f"cannot be loaded ({type(error).__name__}: {error})", entry.value)
+        found[entry.name] = Door(entry.name, command)
+    return found
+
+
+def missing(name: str) -> str | None:
+    """Return what brings our command `name`, which is not installed; None: there is no such command."""
+    return plug_in(GROUP, name)
+
+
+def _load(name: str, of: Command) -> Any:
+    from pkgutil import resolve_name
+
+    import typer
+
+    found, app = resolve_name(of.path), typer.Typer()
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=name)
+    else:
+        app.command(name, context_settings={"allow_interspersed_args": of.interspersed})(found)
+    return typer.main.get_group(app).commands[name]

@@ -1,0 +1,90 @@
+"""The links of the fabric, which can be drained."""
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from echelon.documents import Section
+from echelon.service.api.dryruns import DryRunResource, rehearsed
+from echelon.service.api.resource import Resource
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from echelon.control.effects import Answer
+    from echelon.fabric.model import CableLink
+    from echelon.service.controller import ControllerService
+
+
+class LinkResource(Resource):
+    a: str
+    b: str
+    rate_bps: int
+    delay_s: float
+    state: Literal["up", "drained"]
+
+    @classmethod
+    def of(cls, cable: "CableLink", drained: Collection[tuple[str, str]]) -> "LinkResource":
+        """Return a link; `drained` are the ends of those that are."""
+        from echelon.control.jobstore import ends_of
+
+        a, b = cable.a.node, cable.b.node
+        state: Literal["up", "drained"] = "drained" if ends_of(a, b) in drained else "up"
+        return cls(a=a, b=b, rate_bps=cable.rate_bps, delay_s=float(cable.delay_s), state=state)
+
+
+class LinkSetting(Section):
+    state: Annotated[Literal["up", "drained"], Field(description="'up' or 'drained'")]
+    force: Annotated[bool, Field(description="Drain the link even if jobs have no other path.")] = False
+
+
+def listed(service: "ControllerService") -> Sequence[LinkResource]:
+    """Return all links."""
+    drained = service.machine.jobs.drained
+    return [LinkResource.of(cable, drained) for cable in service.config.fabric.cables]
+
+
+def routes() -> "APIRouter":
+    """Return the endpoints."""
+    from fastapi import Depends
+
+    from echelon.control.events import ChangeRequest, SetLink
+    from echelon.control.jobstore import ends_of
+    from echelon.service.api.answers import WITH_BODY, errors
+    from echelon.service.api.body import described, parsed
+    from echelon.service.api.routing import Rehearse, TheService, router
+
+    made = router("links")
+
+    @made.get("/links", responses=errors())
+    async def list_links(service: TheService) -> Sequence[LinkResource]:
+        """List all links of the fabric."""
+        return listed(service)
+
+    @made.put(
+        "/links/{a}/{b}",
+        responses=errors(404, *WITH_BODY),
+        openapi_extra=described(LinkSetting, drain={"state": "drained"}),
+    )
+    async def set_link(
+        service: TheService,
+        a: str,
+        b: str,
+        setting: Annotated[LinkSetting, Depends(parsed(LinkSetting))],
+        rehearse: Rehearse = False,
+    ) -> LinkResource | DryRunResource:
+        """Drain the link between `a` and `b`, so that flows take other paths, or restore it."""
+        leader = service.leader
+
+        def make(request: int) -> ChangeRequest:
+            return SetLink(request, a, b, setting.state == "drained", setting.force)
+
+        def render(answer: "Answer") -> LinkResource:
+            cables = service.config.fabric.cables
+            cable = next(cable for cable in cables if ends_of(cable.a.node, cable.b.node) == answer.value)
+            return LinkResource.of(cable, leader.machine.jobs.drained)
+
+        return await rehearsed(leader, make) if rehearse else await leader.ask(make, render)
+
+    return made

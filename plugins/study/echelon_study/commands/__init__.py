@@ -1,0 +1,29 @@
+"""The commands that compare policies in many runs, and repeat published experiments."""
+
+from __future__ import annotations
+
+from echelon.cli.doors import COMPARE, RUN, Command
+
+EVALUATE = Command(
+    COMPARE,
+    "Run every policy on random scenarios, and compare it with fair sharing and the physical limit.",
+    "echelon_study.commands.evaluations:evaluate",
+)
+SWEEP = Command(
+    COMPARE,
+    "Run every variant of a scenario under every policy. The same command continues an interrupted sweep.",
+    "echelon_study.commands.sweeps:sweep",
+)
+EXPERIMENT = Command(
+    COMPARE, "Repeat published experiments and compare the numbers.", "echelon_study.commands.experiments:app"
+)
+COFLOWS = Command(
+    COMPARE,
+    "Replay a trace of coflows on one big switch, and print how long coflows take under each policy.",
+    "echelon_study.commands.coflows:coflows",
+)
+PLACE = Command(
+    RUN,
+    "Show what each placement of the jobs' ranks on hosts would cost each job.",
+    "echelon_study.commands.placing:place",
+)
