@@ -11,7 +11,7 @@ OUT ?= out
 TARGET ?= softswitch
 TESTS ?=
 
-.PHONY: demo demo-mininet demo-torch docs test test-fast test-long test-properties test-quiet ptf lint screenshots \
+.PHONY: demo demo-mininet demo-torch docs test test-fast test-long test-properties test-quiet ptf lint hosts wheels screenshots \
 	bench bench-switch soak format p4 p4-rankings p4-tofino p4-report bpf proto clean
 
 $(RUNS): pyproject.toml softswitch/pyproject.toml
@@ -25,6 +25,14 @@ $(RUNS): pyproject.toml softswitch/pyproject.toml
 $(HOSTS): $(RUNS)
 	$(RUN)/python -m pip install --disable-pip-version-check --editable plugins/web --editable '.[service,plot]'
 	touch $@
+
+# The service and pictures besides.
+hosts: $(HOSTS)
+
+# A wheel and a source package of every distribution, into out/wheels.
+wheels: $(STAMP)
+	for folder in . softswitch $(PLUG_INS:%=plugins/%); do \
+		(cd $$folder && $(CURDIR)/$(RUN)/python -m hatchling build --directory $(CURDIR)/$(OUT)/wheels) || exit 1; done
 
 $(STAMP): $(RUNS) $(wildcard plugins/*/pyproject.toml)
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check $(PLUG_INS:%=--editable plugins/%) \

@@ -122,6 +122,14 @@ def test_the_page_of_measurements_has_every_measured_table_once() -> None:
 def test_versions_agree() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == version
+    others = [ROOT / "softswitch" / "pyproject.toml", *ROOT.glob("plugins/*/pyproject.toml")]
+    assert len(others) == 7
+    assert {tomllib.loads(file.read_text())["project"]["version"] for file in others} == {version}
+    pinned = re.findall(
+        r"(?:echelon|softswitch)-[a-z0-9]+(?:\[[a-z]+\])?==([\d.]+)",
+        "".join(file.read_text() for file in (ROOT / "pyproject.toml", *others)),
+    )
+    assert set(pinned) == {version}
     (newest, *_) = re.findall(r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest == version
 

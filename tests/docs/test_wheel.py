@@ -1,4 +1,4 @@
-"""The wheel in an empty environment: the README's commands work in an empty directory; what needs an extra says which.
+"""The wheels in an empty environment: the README's commands work in an empty directory; what needs an extra says which.
 
 The tests run one after the other: first with the base dependencies alone, then with the extras that the README names.
 """
@@ -19,7 +19,8 @@ import pytest
 from typer.testing import CliRunner
 
 from echelon.cli import app
-from echelon.extras import EXTRAS
+from echelon.cli.doors import GROUP
+from echelon.extras import EXTRAS, PLUG_INS
 from tests.docs.pages import ROOT
 from tests.docs.test_commands import commands
 from tests.echelon.cli.test_conventions import WITHOUT, example_of, leaves, options
@@ -40,13 +41,13 @@ OURS = {"SCENARIO.yaml": "mine/scenario.yaml", "FILE.yaml ...": "mine/scenario.y
 
 NEEDS = {
     "serve": ("serve --config service.yaml", "service"),
-    "view": ("view DIR", "service"),
+    "view": ("view DIR", "web"),
     "shell": ("shell s1", "service"),
     "plot": ("plot DIR --kind bars -o pictures", "plot"),
     "show": ("show mine/vision.yaml -o job.png", "plot"),
     "traffic show": ("traffic show flows.csv -o flows.png", "plot"),
-    "coflows": ("coflows coflows.txt", "plot"),
-    "sweep": ("sweep sweep.yaml -o swept --cluster tcp://127.0.0.1:1", "cluster"),
+    "coflows": ("coflows coflows.txt", "study"),
+    "sweep": ("sweep sweep.yaml -o swept", "study"),
     "watch": ("watch --once", "service"),
 }
 """A use of a command that needs an extra, and the extra. Those with an option for the service's address need its client
@@ -60,11 +61,11 @@ FILES = {
 }
 
 
-def pip_install(home: Path, *what: str) -> None:
-    """Install from the index that pip is configured with; skip if there is none that it can reach."""
+def pip_install(home: Path, wheels: Path, *what: str) -> None:
+    """Install from `wheels` and the index that pip is configured with; skip if there is none that it can reach."""
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "--disable-pip-version-check"]
     done = subprocess.run(
-        [*pip, "install", "--quiet", "--no-compile", *what],
+        [*pip, "install", "--quiet", "--no-compile", "--find-links", wheels, *what],
         cwd=home,
         env=environment(),
         capture_output=True,
@@ -81,18 +82,45 @@ def pip_install(home: Path, *what: str) -> None:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("wheel")
     options = ("--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, "-w", directory, ROOT], check=True)
-    [made] = directory.iterdir()
+    folders = [
+        ROOT,
+        *(path.parent for path in (ROOT / "softswitch" / "pyproject.toml", *ROOT.glob("plugins/*/pyproject.toml"))),
+    ]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, "-w", directory, *folders], check=True)
+    assert len(list(directory.iterdir())) == len(folders)
+    [made] = directory.glob("echelon_p4-*.whl")
     return made
 
 
 @pytest.fixture(scope="module")
 def base(wheel: Path) -> Installed:
-    """Return an environment with nothing but the wheel and what it depends on."""
+    """Return an environment with nothing but the core and what it depends on."""
     home = wheel.parent / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
-    pip_install(home, str(wheel))
+    pip_install(home, wheel.parent, str(wheel))
     return Installed(home)
+
+
+def test_the_switch_is_installed_alone(wheel: Path, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path], check=True)
+    pip_install(tmp_path, wheel.parent, "softswitch-p4")
+    alone = Installed(tmp_path)
+    done = subprocess.run(
+        alone.command(
+            "softswitch",
+            "stf",
+            *(ROOT / "tests/softswitch/stf/programs" / f"counters.{end}" for end in ("json", "stf")),
+        ),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (
+        alone.run("python", "-c", "import importlib.util as u; print(u.find_spec('echelon'))").stdout.strip() == "None"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +158,15 @@ def readme_extras() -> set[str]:
 
 
 def names_the_extra(done: subprocess.CompletedProcess[str], extra: str) -> bool:
-    line = rf"\S.* is not installed \(run: pip install 'echelon-p4\[{extra}\]'\)\n"
-    return done.returncode == 2 and done.stdout == "" and re.fullmatch(line, done.stderr) is not None
+    return done.returncode == 2 and done.stdout == "" and re.fullmatch(said(extra), done.stderr) is not None
+
+
+def said(extra: str) -> str:
+    """Return the pattern of the line that names the extra of a package, or of a plug-in."""
+    missing = (
+        f"'.*' is in the plug-in echelon-{extra}" if extra in PLUG_INS[GROUP].values() else r"\S.* is not installed"
+    )
+    return rf"{missing} \(run: pip install 'echelon-p4\[{extra}\]'\)\n"
 
 
 def runs_on(command: str) -> bool:
@@ -151,7 +186,7 @@ def test_the_commands_of_the_readme_work_or_say_which_extra_they_need(base: Inst
     for command in found:
         done = run(base, place, command)
         if runs_on(command):
-            assert names_the_extra(done, "service"), done.stderr
+            assert names_the_extra(done, "web"), done.stderr
         else:
             assert done.returncode == 0, done.stderr
     assert (place / "DIR" / "report.md").is_file()
@@ -198,13 +233,13 @@ def test_every_command_that_needs_an_extra_says_which(base: Installed, place: Pa
         if name in NEEDS:
             command, extra = NEEDS[name]
             uses[name] = shlex.split(command), extra
-        elif "--url" in options(name):
+        elif "--url" in options(name) and name.split()[0] not in PLUG_INS[GROUP]:
             uses[name] = example_of(name), "service"
     assert set(NEEDS) <= set(uses)
     ended = every_command(base, place, [arguments for arguments, _ in uses.values()])
     for (name, (_, extra)), (status, out, err) in zip(uses.items(), ended, strict=True):
         assert (status, out) == (2, ""), (name, err)
-        assert re.fullmatch(rf"\S.* is not installed \(run: pip install 'echelon-p4\[{extra}\]'\)\n", err), (name, err)
+        assert re.fullmatch(said(extra), err), (name, err)
     others = {
         name: WITHOUT[name].split() if name in WITHOUT else example_of(name)[len(name.split()) :]
         for name in leaves()
@@ -218,13 +253,13 @@ def test_every_command_that_needs_an_extra_says_which(base: Installed, place: Pa
 
 def test_with_the_extras_of_the_readme_they_work(base: Installed, wheel: Path, place: Path) -> None:
     extras = readme_extras()
-    pip_install(base.home, f"{wheel}[{','.join(sorted(extras))}]")
+    pip_install(base.home, wheel.parent, f"{wheel}[{','.join(sorted({*extras, 'study'}))}]")
     served = [command for command in readme_commands() if runs_on(command)]
     assert served
     for command in served:
         page_is_served(base, place, command)
     for use, extra in (NEEDS[name] for name in ("plot", "show", "traffic show", "coflows")):
-        assert extra in extras
+        assert extra in {*extras, "study"}
         done = run(base, place, f"echelon {use}")
         assert done.returncode == 0, done.stderr
 

@@ -22,7 +22,7 @@ from plugins.importers.tests.traces import NEW, delimited, node, old_node, split
 from tests.drawing import examples
 from tests.reference.workload_bytes import Sent, of_text, of_traces
 
-DATA = Path(__file__).parents[2] / "data" / "workloads"
+DATA = Path(__file__).parent / "workloads"
 SIMAI = DATA / "G13B-M1-C01_GPT13B_megatron_tp8_pp1_mbs1_A100.txt"
 UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 

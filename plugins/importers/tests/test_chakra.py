@@ -15,7 +15,7 @@ from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
 from echelon_importers import Source, Workload, make_importer
 from plugins.importers.tests.traces import NEW, delimited, node, old_node, split, two_ranks
 
-DATA = Path(__file__).parents[2] / "data" / "workloads"
+DATA = Path(__file__).parent / "workloads"
 
 
 def read(sources: Sequence[Source], **options: object) -> Workload:

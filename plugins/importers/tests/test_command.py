@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from echelon.cli import app
 from echelon.jobs.spec import load_job_spec
 
-DATA = Path(__file__).parents[2] / "data" / "workloads"
+DATA = Path(__file__).parent / "workloads"
 
 
 def run(*arguments: str | Path) -> Result:

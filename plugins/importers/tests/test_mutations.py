@@ -21,7 +21,7 @@ from plugins.importers.tests.test_texts import HEAD, LAYERS, PIPELINE
 from plugins.importers.tests.traces import split, two_ranks
 from tests.drawing import examples
 
-DATA = Path(__file__).parents[2] / "data" / "workloads"
+DATA = Path(__file__).parent / "workloads"
 WORDS = (
     b"-1",
     b"0",

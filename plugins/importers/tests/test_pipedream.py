@@ -17,7 +17,7 @@ from echelon_importers.pipedream.cuts import cuts
 from echelon_importers.pipedream.partition import Level, partition
 from echelon_importers.pipedream.profile import LayerProfile, ProfiledLayer, parse_profile
 
-DATA = Path(__file__).parents[2] / "data" / "workloads"
+DATA = Path(__file__).parent / "workloads"
 
 
 def source(name: str) -> Source:

@@ -12,7 +12,7 @@ from echelon.documents import DocumentError
 from echelon.jobs.graph import CollectiveStep, ComputeUnit
 from echelon_importers import Source, Workload, make_importer
 
-DATA = Path(__file__).parents[2] / "data" / "workloads"
+DATA = Path(__file__).parent / "workloads"
 LIST = DATA / "G13B-M1-C01_GPT13B_megatron_tp8_pp1_mbs1.csv"
 TEXT = DATA / "G13B-M1-C01_GPT13B_megatron_tp8_pp1_mbs1_A100.txt"
 

@@ -98,7 +98,7 @@ def _run(command: Sequence[str], out: Path, iterations: int, skip: int) -> int:
 
 def _injected() -> Path:
     """Return the directory whose `sitecustomize` observes Python processes."""
-    return Path(__file__).parents[1] / "torch" / "injected"
+    return Path(__file__).parent / "injected"
 
 
 def _describe(out: Path, job: Path | None, for_agent: bool) -> dict[str, Any]:

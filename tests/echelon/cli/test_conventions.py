@@ -224,7 +224,8 @@ OFFLINE = {
     "show": f"show {JOB}",
     "examples": "examples fig2",
     "init": "init mine",
-    "import": f"import pipedream {ROOT}/tests/data/workloads/vgg16.graph.txt --hosts 2 --bandwidth 1Gbit/s -o job.yaml",
+    "import": f"import pipedream {ROOT}/plugins/importers/tests/workloads/vgg16.graph.txt --hosts 2 "
+    "--bandwidth 1Gbit/s -o job.yaml",
     "traffic generate": "traffic generate long --load 20Mbit/s --duration 1s --src a --dst b -o flows.csv",
     "traffic show": "traffic show flows.csv",
     "traffic sizes": "traffic sizes web_search",

@@ -71,7 +71,7 @@ def test_with_port_0(name: str, tmp_path: Path) -> None:
 def compiled(name: str, folder: Path) -> str:
     """Return the assembly that the compiler makes of a test's program."""
     source = Path(FOLDER) / f"{name}-bmv2.p4"
-    include = Path(FOLDER).parents[2] / "p4include"
+    include = Path(FOLDER).parents[1] / "p4include"
     options = ["--target", "tofino", "--arch", "v1model", "--std", "p4-16", "-I", str(include), "-o", str(folder)]
     subprocess.run([COMPILER, *options, str(source)], check=True, capture_output=True, timeout=300)
     return (folder / "pipe" / f"{name}-bmv2.bfa").read_text()

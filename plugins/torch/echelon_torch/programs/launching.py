@@ -25,7 +25,7 @@ WARM_UP = 3
 """Iterations of a program that are not measured: PyTorch prepares in them what later ones use."""
 _FIRST_PORT = 29500
 _END_S = 10.0
-_INJECTED = Path(__file__).parents[2] / "torch" / "injected"
+_INJECTED = Path(__file__).parents[1] / "injected"
 
 
 @dataclass(frozen=True, slots=True)

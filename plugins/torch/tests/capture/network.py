@@ -1,8 +1,8 @@
 """Training jobs of real processes, each rank in a network namespace of its own, captured on links of a given rate.
 
 Run as root: ``python -m plugins.torch.tests.capture.network OUT fsdp,moe 50,100 3`` trains examples/torch/fsdp.py and
-moe.py on 3 ranks at 50 and at 100 Mbit/s. It prints what the kernel has counted, and the times that `fluid` predicts from
-the captured job files. The work is done by a second process in a sandbox, in which the namespaces are.
+moe.py on 3 ranks at 50 and at 100 Mbit/s. It prints what the kernel has counted, and the times that `fluid`
+predicts from the captured job files. The work is done by a second process in a sandbox, in which the namespaces are.
 """
 
 from __future__ import annotations
