@@ -19,6 +19,8 @@ INTRODUCTION = """# Policies, rankings, targets and formats
 What the entry points of Echelon register. [Extending](../extending.md) shows how a package of your own adds to each
 list.
 """
+OURS = ("echelon.", "echelon_importers.", "echelon_tofino.")
+"""The beginnings of our own modules, the plug-ins' among them."""
 NO_RANKINGS = {"base", "in_switches"}
 """The modules of `echelon.rankings` that hold interfaces."""
 
@@ -48,7 +50,7 @@ def rankings() -> list[str]:
 def _section(title: str, group: str, options: str | None) -> Iterator[str]:
     yield f"## {title}\n"
     for entry in sorted(entry_points(group=group)):
-        if not entry.value.startswith("echelon."):
+        if not entry.value.startswith(OURS):
             continue
         found: Any = entry.load()
         yield f"### {title[:-1].lower() if title != 'Policies' else 'policy'}: {entry.name}\n"

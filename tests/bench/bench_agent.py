@@ -100,7 +100,7 @@ def measured(options: list[str]) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, __file__, *options],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": ":".join(map(str, (ROOT / "controller", ROOT, ROOT / "tests")))},
+        env={**os.environ, "PYTHONPATH": ":".join(map(str, (ROOT, ROOT / "tests")))},
         capture_output=True,
         text=True,
         check=False,

@@ -73,7 +73,7 @@ def test_every_key_of_every_file_is_explained() -> None:
 @pytest.mark.parametrize("group", ["policies", "paradigms", "importers", "targets"])
 def test_every_entry_point_of_echelon_is_in_the_reference(group: str) -> None:
     page = plugins.page()
-    names = [entry.name for entry in entry_points(group=f"echelon.{group}") if entry.value.startswith("echelon.")]
+    names = [entry.name for entry in entry_points(group=f"echelon.{group}") if entry.value.startswith(plugins.OURS)]
     assert names
     assert [name for name in names if f": {name}\n" not in page] == []
 

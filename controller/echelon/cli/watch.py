@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _TIMEOUT_S, _BESIDE_RUN_S = 5.0, 0.5
 _WIDE = 110  # columns, from which there is room for more of them
 _TABLE_LINES = 4  # besides rows: a blank line, two of heading, one that says what is left out
-_LEAST_ROWS, _PROBLEMS = 3, 3
+_LEAST_ROWS, _PROBLEMS = 2, 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class Parts:
     """Whether packets already go through a program that the command line names."""
 
 
-class Server(AbstractContextManager[object], Protocol):
+class OtherServer(AbstractContextManager[object], Protocol):
     """A server that listens while it is entered."""
 
     @property
@@ -51,7 +51,7 @@ class Served:
 
     name: str
     """What it serves, for people."""
-    server: Server
+    server: OtherServer
     port_changed: Callable[[int, bool], None]
     """Called with a port and whether it is up, under the lock of the switch."""
 

@@ -29,4 +29,4 @@ def test_files_that_it_names_are_there() -> None:
     for name in re.findall(r"\]\((\S+?)\)", PAGE):
         assert (root / "docs" / name).is_file(), name
     assert (root / "topologies" / "thesis_a.yaml").is_file()
-    assert (root / "controller" / "echelon" / "experiments" / "processor_sharing.py").is_file()
+    assert (root / "plugins" / "study" / "echelon_study" / "experiments" / "processor_sharing.py").is_file()

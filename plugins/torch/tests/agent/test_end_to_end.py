@@ -28,7 +28,7 @@ def seen(*options: str) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "plugins.torch.tests.agent.inside", *options],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": ":".join(map(str, (ROOT / "controller", ROOT, ROOT / "tests")))},
+        env={**os.environ, "PYTHONPATH": ":".join(map(str, (ROOT, ROOT / "tests")))},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
