@@ -6,6 +6,7 @@ RUNS := $(VENV)/.runs
 HOSTS := $(VENV)/.hosts
 STAMP := $(VENV)/.stamp
 RUN := $(VENV)/bin
+# pip takes the core from here for all of them only if it comes first.
 PLUG_INS := importers torch etcd web tofino study
 OUT ?= out
 TARGET ?= softswitch
@@ -23,7 +24,7 @@ $(RUNS): pyproject.toml softswitch/pyproject.toml
 	touch $@
 
 $(HOSTS): $(RUNS)
-	$(RUN)/python -m pip install --disable-pip-version-check --editable plugins/web --editable '.[service,plot]'
+	$(RUN)/python -m pip install --disable-pip-version-check --editable '.[service,plot]' --editable plugins/web
 	touch $@
 
 # The service and pictures besides.
@@ -35,8 +36,8 @@ wheels: $(STAMP)
 		(cd $$folder && $(CURDIR)/$(RUN)/python -m hatchling build --directory $(CURDIR)/$(OUT)/wheels) || exit 1; done
 
 $(STAMP): $(RUNS) $(wildcard plugins/*/pyproject.toml)
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check $(PLUG_INS:%=--editable plugins/%) \
-		--editable '.[dev]'
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' \
+		$(PLUG_INS:%=--editable plugins/%)
 	touch $@
 
 demo: $(RUNS)
