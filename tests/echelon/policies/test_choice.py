@@ -129,6 +129,18 @@ def test_a_search_depends_on_nothing_else() -> None:
     assert again.run() == PlanSearch(jobs, fabric, candidates(False), Doubt(), CandidatePlan("k3")).run()
 
 
+def test_without_the_engine_in_c_the_choice_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes are whole bytes there."""
+    jobs, fabric = mix(7, 2), pairs(2)
+    tried = [CandidatePlan("k3"), CandidatePlan("h1"), CandidatePlan(policy="fair")]
+    found = PlanSearch(jobs, fabric, tried, Doubt(draws=1), tried[0]).run()
+    monkeypatch.setattr("echelon.policies.echelon.search.available", lambda: False)
+    again = PlanSearch(jobs, fabric, tried, Doubt(draws=1), tried[0]).run()
+    assert [one.candidate for one in again.tried] == [one.candidate for one in found.tried]
+    for one, other in zip(again.tried, found.tried, strict=True):
+        assert one.score == pytest.approx(other.score, rel=1e-5)
+
+
 def test_a_restart_goes_on_with_the_chosen_plan() -> None:
     jobs, fabric = mix(3, 4), pairs(4, spines=2)
     policy = Echelon(Echelon.Parameters(draws=0))

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import fsum, inf
 from operator import mul
 from random import Random
+from typing import Literal
 
 from echelon.execution import duration_s
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
 from echelon.fluid.alone_runs import AloneRuns
-from echelon.fluid.native import NativeNetwork, NativeRun
+from echelon.fluid.native import NativeNetwork, NativeRun, available
 from echelon.fluid.network import FluidError
 from echelon.fluid.plan_execution import Windows
+from echelon.fluid.simulator import simulate
 from echelon.fluid.slowdown import mean_time_s
 from echelon.jobs.graph import Job
 from echelon.plan import Plan, PlanError
@@ -107,7 +110,7 @@ class PlanSearch:
         exactly_s = [float(duration_s(alone[job.name])) for job in self._jobs]
         draws = draws_of(self._jobs, exactly_s, self._doubt, self._starts_s)
         alone_s = [exactly_s, *zip(*(self._alone_s(job, draws[1:]) for job in self._jobs), strict=True)]
-        network = NativeNetwork(self._jobs, self._fabric, Windows())
+        runs = _Runs(self._jobs, self._fabric)
         plans, problems = self._plans()
         self._weights = [draw.weight for draw in draws]
         found: dict[CandidatePlan, list[list[float]]] = {candidate: [] for candidate in plans}
@@ -117,7 +120,7 @@ class PlanSearch:
                 remaining = self._promising(found)
             for candidate in remaining:
                 try:
-                    found[candidate].append(simulated(network, plans[candidate], draw, alone_s[number]))
+                    found[candidate].append(simulated(runs, plans[candidate], draw, alone_s[number]))
                 except FluidError as error:
                     problems[candidate] = str(error)
                     del found[candidate]
@@ -128,23 +131,13 @@ class PlanSearch:
 
     def _alone_s(self, job: Job, draws: Sequence[Unknowns]) -> list[float]:
         """Return the time of an iteration of a job that has the network to itself, in each draw."""
-        network = NativeNetwork([job], self._fabric, Windows())
+        runs, at = _Runs([job], self._fabric), self._jobs.index(job)
         plan = ALONE.planner().plan([job], self._fabric)
-        at = self._jobs.index(job)
         out = []
         for draw in draws:
-            run = NativeRun(
-                network,
-                plan,
-                [0.0],
-                iterations=1,
-                compute_scale=draw.compute_scale[at : at + 1],
-                size_scale=draw.size_scale[at : at + 1],
-                keeps_spans=False,
-            )
-            for _ in run.run():
-                pass
-            out.append(run.now_s)
+            [[(_, finish_s)]] = runs.ends_s(plan, [0.0], draw.compute_scale[at : at + 1], draw.size_scale[at : at + 1])
+            assert finish_s is not None
+            out.append(finish_s)
         return out
 
     def _plans(self) -> tuple[dict[CandidatePlan, Plan], dict[CandidatePlan, str]]:
@@ -225,16 +218,77 @@ def draws_of(
     return found
 
 
-def simulated(network: NativeNetwork, plan: Plan, draw: Unknowns, alone_s: Sequence[float]) -> list[float]:
-    """Return the slowdown of each job in one draw. Raises `FluidError` for a plan that stalls."""
-    starts_s = [
-        start_s + float(plan.shifts_s.get(job.name, 0))
-        for job, start_s in zip(network.jobs, draw.starts_s, strict=True)
-    ]
-    end_s = ITERATIONS * max(alone_s)
-    run = NativeRun(
-        network, plan, starts_s, compute_scale=draw.compute_scale, size_scale=draw.size_scale, keeps_spans=False
+class _Runs:
+    """Runs of jobs under plans: by the engine in C, or in Python where there is none."""
+
+    def __init__(self, jobs: Sequence[Job], fabric: Fabric) -> None:
+        self.jobs = jobs
+        self._fabric = fabric
+        self._network = NativeNetwork(jobs, fabric, Windows()) if available() else None
+
+    def ends_s(
+        self,
+        plan: Plan,
+        starts_s: Sequence[float],
+        compute_scale: Sequence[float],
+        size_scale: Sequence[float],
+        end_s: float | None = None,
+    ) -> list[list[tuple[float, float | None]]]:
+        """Return start and finish of each iteration, by job, until a time; None: of the first one.
+
+        `starts_s` is without the shifts of the plan. Raises `FluidError` for a plan that stalls.
+        """
+        iterations = 1 if end_s is None else None
+        if self._network is not None:
+            shifted_s = [
+                at + float(plan.shifts_s.get(job.name, 0)) for job, at in zip(self.jobs, starts_s, strict=True)
+            ]
+            run = NativeRun(
+                self._network,
+                plan,
+                shifted_s,
+                iterations=iterations,
+                compute_scale=compute_scale,
+                size_scale=size_scale,
+                keeps_spans=False,
+            )
+            for _ in run.run(end_s):
+                pass
+            return [run.ends_s(at) for at in range(len(self.jobs))]
+        jobs = [_scaled(*each) for each in zip(self.jobs, starts_s, compute_scale, size_scale, strict=True)]
+        until: Literal["all-done"] | Fraction = "all-done" if end_s is None else Fraction(end_s)
+        found = simulate(jobs, self._fabric, _Made(plan), iterations, until=until, windows=Windows())
+        return [
+            [
+                (float(of.start), None if of.finish is None else float(of.finish))
+                for of in found.jobs[job.name].iterations
+            ]
+            for job in jobs
+        ]
+
+
+def _scaled(job: Job, start_s: float, compute_scale: float, size_scale: float) -> Job:
+    computing, sizes = Fraction(compute_scale), Fraction(size_scale)
+    return replace(
+        job,
+        start_s=Fraction(start_s),
+        computes=tuple(replace(one, duration_s=one.duration_s * computing) for one in job.computes),
+        flows=tuple(replace(one, size_bytes=max(1, round(one.size_bytes * sizes))) for one in job.flows),
     )
-    for _ in run.run(end_s):
-        pass
-    return [mean_time_s(run.ends_s(at), end_s) / period_s for at, period_s in enumerate(alone_s)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A policy whose plan is made."""
+
+    made: Plan
+
+    def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
+        return self.made
+
+
+def simulated(runs: _Runs, plan: Plan, draw: Unknowns, alone_s: Sequence[float]) -> list[float]:
+    """Return the slowdown of each job in one draw. Raises `FluidError` for a plan that stalls."""
+    end_s = ITERATIONS * max(alone_s)
+    ends_s = runs.ends_s(plan, draw.starts_s, draw.compute_scale, draw.size_scale, end_s)
+    return [mean_time_s(of, end_s) / period_s for of, period_s in zip(ends_s, alone_s, strict=True)]
