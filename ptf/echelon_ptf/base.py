@@ -107,7 +107,10 @@ def _over_bf_runtime(installed: P4Program) -> TofinoController:
     return controller
 
 
-_CONTROLLERS = {"v1model": _over_p4runtime, "tna": _over_bf_runtime}
+_CONTROLLERS: Mapping[str, Callable[[P4Program], Controller | TofinoController]] = {
+    "v1model": _over_p4runtime,
+    "tna": _over_bf_runtime,
+}
 
 
 @cache
