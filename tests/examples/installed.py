@@ -11,6 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "examples" / "plugins"
+DISTRIBUTIONS = [ROOT, ROOT / "softswitch", *(file.parent for file in ROOT.glob("plugins/*/pyproject.toml"))]
 TIMEOUT_S = 300
 
 
@@ -53,6 +54,6 @@ def install(home: Path) -> Installed:
     installed = Installed(home)
     # Without --ignore-installed, pip would remove the editable installation that it finds in the running environment.
     options = ("--quiet", "--disable-pip-version-check", "--ignore-installed", "--no-deps", "--no-index")
-    done = installed.run("python", "-m", "pip", "install", *options, "--no-build-isolation", ROOT, PLUGINS)
+    done = installed.run("python", "-m", "pip", "install", *options, "--no-build-isolation", *DISTRIBUTIONS, PLUGINS)
     assert done.returncode == 0, done.stderr
     return installed
