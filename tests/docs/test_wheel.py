@@ -163,10 +163,10 @@ def names_the_extra(done: subprocess.CompletedProcess[str], extra: str) -> bool:
 
 def said(extra: str) -> str:
     """Return the pattern of the line that names the extra of a package, or of a plug-in."""
-    missing = (
-        f"'.*' is in the plug-in echelon-{extra}" if extra in PLUG_INS[GROUP].values() else r"\S.* is not installed"
-    )
-    return rf"{missing} \(run: pip install 'echelon-p4\[{extra}\]'\)\n"
+    install = rf"\(run: pip install 'echelon-p4\[{extra}\]'\)"
+    if extra in PLUG_INS[GROUP].values():
+        return rf"echelon: '\w+' is in the plug-in echelon-{extra} {install} \(see echelon --help\)\n"
+    return rf"\S.* is not installed {install}\n"
 
 
 def runs_on(command: str) -> bool:

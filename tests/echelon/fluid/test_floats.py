@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -143,12 +144,22 @@ def test_engines_are_within_a_nanosecond_of_fractions_in_500_more() -> None:
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 SMALL = {"dp_pair", "fig2", "mix_dp4", "mix_dpsame4", "mix_mixed4", "pipeline_2_3"}
+LARGE = pytest.mark.skipif(
+    os.environ.get("ECHELON_EXAMPLES") != "all", reason="minutes of fractions each (ECHELON_EXAMPLES=all runs it)"
+)
+
+
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    """Return the marks of a scenario's test."""
+    if name in SMALL:
+        return []
+    return [pytest.mark.long] if name.startswith("pipeline_") else [pytest.mark.long, LARGE]
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(path.stem, marks=[] if path.stem in SMALL else pytest.mark.long)
+        pytest.param(path.stem, marks=marks(path.stem))
         for path in sorted(SCENARIOS.glob("*.yaml"))
         if not load_scenario(path).traffic
     ],
