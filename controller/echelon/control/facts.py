@@ -268,7 +268,7 @@ Fact: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class JobsCounted:
-    """So many jobs are in each state; a state that is not named has none."""
+    """The numbers of jobs by state; a state that is not named has none."""
 
     by_state: Mapping[JobState, int]
 
@@ -304,12 +304,12 @@ class IntentWritten:
     modified: int
     deleted: int
     duration_s: float
-    """From encoding to the last acknowledgement."""
+    """The time from encoding to the last acknowledgement, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntriesCounted:
-    """So many entries a switch holds of ours and of others, should hold, and refuses."""
+    """The numbers of entries that a switch holds of ours and of others, should hold, and refuses."""
 
     switch: str
     held: int

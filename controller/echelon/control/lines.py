@@ -92,7 +92,7 @@ class JobLine:
 
     registered: RegisteredJob
     generation: int
-    """That of its last change, as `JobStore.generation` counts them."""
+    """The generation of its last change, as `JobStore.generation` counts them."""
     standing: JobStanding = field(default_factory=JobStanding)
     alone: Alone | None = None
     measured: Mapping[str, tuple[HostIteration, ...]] = field(default_factory=dict)

@@ -40,7 +40,7 @@ class Surroundings:
     """A place for logs and sockets."""
     loop: RealTimeLoop
     completion: Completion
-    """Where the ends of iterations go."""
+    """The counter of finished iterations, which ends the run."""
     on_iteration: Callable[[str, int], None]
     """Called with a job and its iteration when all its workers have ended it."""
     on_ready: Callable[[], None]
