@@ -30,7 +30,7 @@ from launch.wires import (
 )
 
 from echelon.documents import DocumentError
-from echelon.scenarios.results import RunError
+from echelon.errors import RunError
 from echelon.targets import DEFAULT_TARGET, TARGETS, find_target
 from echelon.targets.launching import Place, SwitchLauncher, SwitchProcess
 

@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from echelon.jobs.spec import JobSpec
     from echelon.jobs.spec import load_job_spec as load_job
     from echelon.jobs.spec import make_job_spec as job
+    from echelon.lab.scenarios.results import PolicyRun
+    from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario
+    from echelon.lab.simulation.comparison import JobOutcome, PolicyComparison
+    from echelon.lab.simulation.run import prepare as scenario
+    from echelon.lab.simulation.run import simulate
     from echelon.plan import PlanError
     from echelon.policies import policy_names
-    from echelon.scenarios.results import PolicyRun, RunError
-    from echelon.scenarios.scenario import PolicyChoice, Scenario, load_scenario
-    from echelon.simulation.comparison import JobOutcome, PolicyComparison
-    from echelon.simulation.run import prepare as scenario
-    from echelon.simulation.run import simulate
 
 _PLACES = {
-    "PolicyComparison": "simulation.comparison",
-    "JobOutcome": "simulation.comparison",
-    "simulate": "simulation.run",
-    "scenario": "simulation.run:prepare",
-    "Scenario": "scenarios.scenario",
-    "PolicyChoice": "scenarios.scenario",
-    "load_scenario": "scenarios.scenario",
-    "PolicyRun": "scenarios.results",
-    "RunError": "scenarios.results",
+    "PolicyComparison": "lab.simulation.comparison",
+    "JobOutcome": "lab.simulation.comparison",
+    "simulate": "lab.simulation.run",
+    "scenario": "lab.simulation.run:prepare",
+    "Scenario": "lab.scenarios.scenario",
+    "PolicyChoice": "lab.scenarios.scenario",
+    "load_scenario": "lab.scenarios.scenario",
+    "PolicyRun": "lab.scenarios.results",
+    "RunError": "errors",
     "job": "jobs.spec:make_job_spec",
     "JobSpec": "jobs.spec",
     "load_job": "jobs.spec:load_job_spec",

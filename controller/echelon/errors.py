@@ -93,3 +93,9 @@ class CodedError(Exception):
         super().__init__(*args)
         if code is not None:
             self.code = code
+
+
+class RunError(CodedError):
+    """A run cannot go on. The message is one line, for the person who started it."""
+
+    code: Code = "run-failed"

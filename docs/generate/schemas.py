@@ -27,7 +27,7 @@ these kinds. Quantities have units: `10 Mbit/s`, `2.5 MB`, `20 ms`.
 KINDS = {
     "Job file": ("echelon.jobs.spec:JobSpec", "jobs.md"),
     "Fabric file": ("echelon.fabric.load:FabricSpec", "scenarios.md#fabric"),
-    "Scenario file": ("echelon.scenarios.scenario:ScenarioSpec", "scenarios.md#scenario"),
+    "Scenario file": ("echelon.lab.scenarios.scenario:ScenarioSpec", "scenarios.md#scenario"),
     "Sweep file": ("echelon_study.sweeps.spec:SweepSpec", "sweeps.md"),
     "Configuration of the service": ("echelon.service.config_file:ServiceSpec", "service.md#configuration"),
     "Tokens file": ("echelon.service.api.tokens:TokensSpec", "service.md#security"),

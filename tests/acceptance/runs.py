@@ -16,11 +16,11 @@ import pytest
 
 from echelon.execution import IterationRecord, JobRecord
 from echelon.fluid import alone_iteration_s
+from echelon.lab.scenarios.results import PolicyRun
+from echelon.lab.scenarios.scenario import Scenario, load_scenario
+from echelon.lab.virtual import fluid_run
+from echelon.lab.virtual import run as virtual_run
 from echelon.policies import make_policy
-from echelon.scenarios.results import PolicyRun
-from echelon.scenarios.scenario import Scenario, load_scenario
-from echelon.virtual import fluid_run
-from echelon.virtual import run as virtual_run
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = ROOT / "topologies" / "scenarios"

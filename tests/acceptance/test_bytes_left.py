@@ -12,14 +12,14 @@ import pytest
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
 from echelon.jobs.graph import Job
+from echelon.lab.scenarios.results import PolicyRun
+from echelon.lab.scenarios.scenario import load_scenario
+from echelon.lab.virtual import fluid_run
+from echelon.lab.virtual import run as virtual_run
 from echelon.plan import Plan
 from echelon.policies import make_policy
 from echelon.policies.base import NoParameters
 from echelon.rankings.deadline import Deadline
-from echelon.scenarios.results import PolicyRun
-from echelon.scenarios.scenario import load_scenario
-from echelon.virtual import fluid_run
-from echelon.virtual import run as virtual_run
 
 ROOT = Path(__file__).parents[2]
 PAIR = f"""\

@@ -8,7 +8,7 @@ import pytest
 from acceptance.runs import Run, grouped, softswitch
 
 from echelon.execution import tardiness_s
-from echelon.scenarios.scenario import Delay
+from echelon.lab.scenarios.scenario import Delay
 
 
 def tardiness(run: Run, job: str) -> list[float]:

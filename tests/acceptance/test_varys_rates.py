@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from echelon.fluid import simulate
+from echelon.lab.scenarios.scenario import load_scenario
+from echelon.lab.virtual.run import run
 from echelon.policies import make_policy
-from echelon.scenarios.scenario import load_scenario
-from echelon.virtual.run import run
 
 HOSTS = [f"s{k}" for k in range(9)]
 FABRIC = "\n".join(f"    - {{between: [{host}, tor], rate: 10 Mbit/s}}" for host in HOSTS)

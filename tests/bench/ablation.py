@@ -23,14 +23,14 @@ from echelon.fabric.routing import PathChooser
 from echelon.fluid.alone_runs import AloneRuns
 from echelon.fluid.slowdown import slowdown
 from echelon.jobs.graph import Job
+from echelon.lab.scenarios.scenario import Scenario, load_scenario
+from echelon.lab.virtual.fluid_run import run
 from echelon.plan import Plan
 from echelon.policies import make_policy
 from echelon.policies.base import Policy
 from echelon.policies.crux.routes import LeastCongested
 from echelon.policies.echelon.candidates import OTHERS, CandidatePlan, candidates
 from echelon.policies.echelon.search import ITERATIONS
-from echelon.scenarios.scenario import Scenario, load_scenario
-from echelon.virtual.fluid_run import run
 from echelon_study.experiments.evaluation.measure import Knowledge
 
 CLUSTERS = ("mixed_leaf_spine", "mixed_rail", "mixed_fat_tree")

@@ -9,12 +9,12 @@ from fractions import Fraction
 from pathlib import Path
 
 from echelon.documents import parse_document
+from echelon.lab.scenarios.scenario import ScenarioSpec, build_scenario
+from echelon.lab.scenarios.traffic_spec import TrafficSource
+from echelon.lab.traffic.models import Consistent
+from echelon.lab.traffic.sizes import load_sizes
+from echelon.lab.virtual import run as virtual_run
 from echelon.policies import make_policy
-from echelon.scenarios.scenario import ScenarioSpec, build_scenario
-from echelon.scenarios.traffic_spec import TrafficSource
-from echelon.traffic.models import Consistent
-from echelon.traffic.sizes import load_sizes
-from echelon.virtual import run as virtual_run
 
 ROUNDS = 3
 SCENARIO = {

@@ -17,12 +17,12 @@ from statistics import fmean
 from rich.console import Console
 from rich.table import Table
 
+from echelon.errors import RunError
 from echelon.execution import duration_s
 from echelon.fluid.alone_runs import AloneRuns
+from echelon.lab.scenarios.scenario import Scenario, load_scenario
+from echelon.lab.virtual.fluid_run import run
 from echelon.policies import PlanError, make_policy, policy_names
-from echelon.scenarios.results import RunError
-from echelon.scenarios.scenario import Scenario, load_scenario
-from echelon.virtual.fluid_run import run
 
 SCENARIOS = Path(__file__).parents[2] / "topologies" / "scenarios"
 

@@ -22,9 +22,9 @@ from time import process_time
 from typing import NamedTuple
 
 import echelon
+from echelon.lab.scenarios.results import alone_iterations_s
+from echelon.lab.virtual import fluid_run
 from echelon.policies import make_policy
-from echelon.scenarios.results import alone_iterations_s
-from echelon.virtual import fluid_run
 
 SIZES = ("1024:1000", "8192:1000")
 POLICIES = ("fair", "echelon")

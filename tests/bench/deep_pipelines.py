@@ -24,15 +24,15 @@ from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
 from echelon.fabric.write import fabric_text
 from echelon.jobs.graph import Job
+from echelon.lab.scenarios.results import PolicyRun
+from echelon.lab.scenarios.scenario import Scenario
+from echelon.lab.virtual.run import run as run_packets
 from echelon.paths import FlowPaths
 from echelon.plan import LEVELS, FlowPlan, Plan
 from echelon.policies import make_policy
 from echelon.policies.base import NoParameters, Policy
 from echelon.policies.levels import strict
 from echelon.rankings.fixed import Fixed
-from echelon.scenarios.results import PolicyRun
-from echelon.scenarios.scenario import Scenario
-from echelon.virtual.run import run as run_packets
 from echelon_study.experiments.measure import scenario_of
 
 FLOW_PACKETS = 400

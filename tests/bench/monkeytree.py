@@ -32,11 +32,11 @@ from echelon.jobs import build_job
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Job
 from echelon.jobs.spec import JobSpec
+from echelon.lab.scenarios.scenario import PolicyChoice
 from echelon.policies import make_policy
 from echelon.policies.crux.routes import LeastCongested
 from echelon.quantities import duration_s as seconds_of
 from echelon.quantities import size_bytes
-from echelon.scenarios.scenario import PolicyChoice
 from echelon_study.experiments.evaluation.draw import draw
 
 ITERATIONS = 100

@@ -13,7 +13,7 @@ RUN = """
 from pathlib import Path
 from echelon.fluid import native, simulate
 from echelon.policies import make_policy
-from echelon.scenarios.scenario import load_scenario
+from echelon.lab.scenarios.scenario import load_scenario
 
 scenario = load_scenario(Path("topologies/scenarios/shared_link.yaml"))
 print(native.available())

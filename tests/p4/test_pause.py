@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.frames import ipv4, ones_complement, shim
 
-from echelon.endhosts.tcp.frames import ACK, SegmentFrames, TcpAddress, parse
-from echelon.endhosts.tcp.sender import TcpSettings, TcpTally
-from echelon.endhosts.tcp.stack import Connection, TcpStack, Urgency
+from echelon.lab.endhosts.tcp.frames import ACK, SegmentFrames, TcpAddress, parse
+from echelon.lab.endhosts.tcp.sender import TcpSettings, TcpTally
+from echelon.lab.endhosts.tcp.stack import Connection, TcpStack
 from echelon.lowering.capabilities import OuterQueues
 from echelon.lowering.hold_part import hold_part
 from echelon.lowering.intent import QueueSetting
 from echelon.p4program import constants, program
+from echelon.targets.virtual import Urgency
 from softswitch import Program, Switch, load_program
 from softswitch.tm import QueueConfig
 from softswitch.virtual import EventLoop, VirtualFabric

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from echelon.hosts import sandbox
-from echelon.hosts.backends import mininet_library
+from echelon.lab.hosts import sandbox
+from echelon.lab.hosts.backends import mininet_library
 
 ROOT = Path(__file__).parents[2]
 MISSING = sandbox.missing() or mininet_library.missing()
 if MISSING is None and ROOT.resolve().is_relative_to("/tmp"):
     MISSING = "mn may delete files below /tmp, where this checkout is, and with a /tmp of its own it would not find it"
 PATIENCE_S = 120.0
-CALLER = "import sys; from echelon.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:], ['/tmp']))"
+CALLER = "import sys; from echelon.lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:], ['/tmp']))"
 
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 

@@ -15,7 +15,7 @@ from echelon.cli.usage import BAD_INPUT
 
 
 def _scenario(path: Path) -> str:
-    from echelon.scenarios.scenario import load_scenario
+    from echelon.lab.scenarios.scenario import load_scenario
 
     return f"scenario '{load_scenario(path).name}'"
 

@@ -44,7 +44,7 @@ def show(
             fail(str(error))
         job = build_job(spec)
         for path in out or ():
-            from echelon.plots import job as picture
+            from echelon.lab.plots import job as picture
 
             progress.stage(f"drawing {path.name}")
             draw_file(lambda style: [picture.draw(job, tuple(spec.hosts), style)], path)

@@ -15,8 +15,8 @@ from echelon.cli.usage import fail
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from echelon.plots import Excerpt, Style
-    from echelon.plots.sweep import MeasuredSweep
+    from echelon.lab.plots import Excerpt, Style
+    from echelon.lab.plots.sweep import MeasuredSweep
 
 
 def plot(
@@ -51,7 +51,7 @@ def plot(
     Example: echelon plot results --kind iterations --format png,pdf -o pictures
     """
     from echelon.documents import DocumentError
-    from echelon.plots import Excerpt, draw, kind_names, load, sweep
+    from echelon.lab.plots import Excerpt, draw, kind_names, load, sweep
 
     files: list[Path] = []
     notes: list[str] = []
@@ -87,7 +87,7 @@ def plot(
 def draw_file(pages: Callable[[Style], Sequence[Figure]], file: Path) -> None:
     """Write a picture to the file of `--out`, or fail with one line."""
     from echelon.documents import DocumentError
-    from echelon.plots import write_file
+    from echelon.lab.plots import write_file
 
     try:
         write_file(pages, file)
@@ -108,7 +108,7 @@ def _draw_sweep(
 ) -> list[Path]:
     """Draw the picture of a sweep. Raise `DocumentError` for a kind that a sweep does not have, and `OSError`."""
     from echelon.documents import DocumentError
-    from echelon.plots import sweep, write_into
+    from echelon.lab.plots import sweep, write_into
 
     if unknown := [name for name in kinds if name != sweep.KIND]:
         raise DocumentError("--kind", "", f"unknown kind '{unknown[0]}' of a sweep (known: {sweep.KIND})")

@@ -15,14 +15,14 @@ import typer
 from echelon.cli import tables
 from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail, fraction
-from echelon.simulation.places import FLUID, PRIVATE, VIRTUAL, ideal_place, place
+from echelon.lab.simulation.places import FLUID, PRIVATE, VIRTUAL, ideal_place, place
 from echelon.targets import DEFAULT_TARGET
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from echelon.scenarios.results import PolicyRun, Results
-    from echelon.scenarios.scenario import PolicyChoice, Scenario
+    from echelon.lab.scenarios.results import PolicyRun, Results
+    from echelon.lab.scenarios.scenario import PolicyChoice, Scenario
 
 
 def run(
@@ -85,9 +85,9 @@ def run(
 def _one_line_errors(file: str) -> Iterator[None]:
     """Turn errors that are not faults of the program into one line on standard error and an exit status."""
     from echelon.documents import DocumentError
+    from echelon.errors import RunError
     from echelon.lowering.lower import LoweringError
     from echelon.policies import PlanError
-    from echelon.scenarios.results import RunError
 
     try:
         yield
@@ -127,9 +127,9 @@ def _run(
     from rich.console import Console
 
     from echelon.cli.watch import shown_below
-    from echelon.scenarios.results import summary
-    from echelon.scenarios.scenario import load_scenario
-    from echelon.simulation.run import compare
+    from echelon.lab.scenarios.results import summary
+    from echelon.lab.scenarios.scenario import load_scenario
+    from echelon.lab.simulation.run import compare
 
     runner = place(fabric, target)
     ideal_runner = ideal_place(target) if ideal else None
@@ -175,7 +175,7 @@ def _run(
 
 def _scaled(scenario: Scenario, scale: str, fabric: str) -> Scenario:
     from echelon.documents import DocumentError
-    from echelon.scenarios.scale import scaled
+    from echelon.lab.scenarios.scale import scaled
 
     if fabric != VIRTUAL:
         reason = f"goes with --on {VIRTUAL} only (write the smaller rates and sizes into the scenario)"
@@ -188,7 +188,7 @@ def _scaled(scenario: Scenario, scale: str, fabric: str) -> Scenario:
 def _estimate(scenario: Scenario, yes: bool) -> None:
     """Estimate a long run on packets, and ask whether to continue. Raise `DocumentError` if there is no answer."""
     from echelon.documents import DocumentError
-    from echelon.simulation.estimate import LONG_S, estimate
+    from echelon.lab.simulation.estimate import LONG_S, estimate
 
     expected = estimate(scenario)
     if expected.duration_s < LONG_S:
@@ -208,8 +208,8 @@ def in_private(*, programs: bool = False) -> None:
     """
     from contextlib import nullcontext
 
-    from echelon.hosts import groups, sandbox
-    from echelon.scenarios.results import RunError
+    from echelon.errors import RunError
+    from echelon.lab.hosts import groups, sandbox
 
     if sandbox.inside():
         groups.enter()
@@ -224,8 +224,8 @@ def in_private(*, programs: bool = False) -> None:
 def policy_choice(text: str) -> PolicyChoice:
     """Return the policy that `text` names, as ``name`` or ``name(parameter=value, ...)``. Raises `DocumentError`."""
     from echelon.documents import DocumentError
+    from echelon.lab.scenarios.scenario import PolicyChoice
     from echelon.policies import PolicyChoiceError
-    from echelon.scenarios.scenario import PolicyChoice
 
     try:
         return PolicyChoice.parse(text)
@@ -239,7 +239,7 @@ def _show(document: Results, scenario: Scenario, runs: Mapping[str, PolicyRun], 
 
     from rich.table import Table
 
-    from echelon.scenarios.report import change_percent
+    from echelon.lab.scenarios.report import change_percent
 
     first, *others = runs
     against = f", and change against {first}" if others else ""

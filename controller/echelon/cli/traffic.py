@@ -20,12 +20,12 @@ from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import BAD_INPUT, FAILED, CommandGroup, fail
 
 if TYPE_CHECKING:
+    from echelon.lab.traffic.models import TrafficModel
+    from echelon.lab.traffic.outcome import TrafficSummary
+    from echelon.lab.traffic.replay import Replay
+    from echelon.lab.traffic.schedule import Schedule
+    from echelon.lab.traffic.sizes import SizeDistribution
     from echelon.progress import CommandProgress
-    from echelon.traffic.models import TrafficModel
-    from echelon.traffic.outcome import TrafficSummary
-    from echelon.traffic.replay import Replay
-    from echelon.traffic.schedule import Schedule
-    from echelon.traffic.sizes import SizeDistribution
 
 app = typer.Typer(
     help="Cross traffic: draw it, look at it, send it over real sockets.", cls=CommandGroup, no_args_is_help=True
@@ -40,7 +40,7 @@ T = TypeVar("T")
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
     from echelon.documents import DocumentError
-    from echelon.traffic.replay import ReplayError
+    from echelon.lab.traffic.replay import ReplayError
 
     try:
         yield
@@ -82,8 +82,8 @@ def show(
 
     Example: echelon traffic show flows.csv
     """
-    from echelon.traffic import statistics
-    from echelon.traffic.outcome import percentile
+    from echelon.lab.traffic import statistics
+    from echelon.lab.traffic.outcome import percentile
 
     with _one_line_errors():
         schedule = _read(file)
@@ -91,7 +91,7 @@ def show(
         burst_us = statistics.burst_us(schedule)
         loads = statistics.pair_loads(schedule)
         if out is not None:
-            from echelon.plots import schedule as picture
+            from echelon.lab.plots import schedule as picture
 
             draw_file(lambda style: [picture.draw(schedule, file.name, style)], out)
         if as_json:
@@ -135,7 +135,7 @@ def show(
 
 
 def _read(file: Path) -> Schedule:
-    from echelon.traffic.schedule import read_schedule
+    from echelon.lab.traffic.schedule import read_schedule
 
     with ShownProgress() as progress:
         progress.stage(f"reading {file.name}")
@@ -153,7 +153,7 @@ def sizes(
 
     Example: echelon traffic sizes web_search
     """
-    from echelon.traffic.sizes import READINGS, builtin_sizes, load_sizes
+    from echelon.lab.traffic.sizes import READINGS, builtin_sizes, load_sizes
 
     def row(name: str) -> tuple[str, ...]:
         means = (_size(float(load_sizes(name, reading).mean_bytes)) for reading in READINGS)
@@ -179,7 +179,7 @@ def sizes(
 
 
 def _plain_sizes(name: str) -> dict[str, object]:
-    from echelon.traffic.sizes import READINGS, load_sizes
+    from echelon.lab.traffic.sizes import READINGS, load_sizes
 
     known = load_sizes(name)
     means = {reading: float(load_sizes(name, reading).mean_bytes) for reading in READINGS}
@@ -216,8 +216,8 @@ def receive(
 
     Example: echelon traffic receive
     """
-    from echelon.traffic.replay import DEFAULT_PROCESSES
-    from echelon.traffic.replay import receive as receive_flows
+    from echelon.lab.traffic.replay import DEFAULT_PROCESSES
+    from echelon.lab.traffic.replay import receive as receive_flows
 
     with _one_line_errors(), _interruptible() as going:
         address, port = _address("--listen", listen)
@@ -282,10 +282,10 @@ def send(
 
     Example: echelon traffic send flows.csv --from h1
     """
+    from echelon.lab.traffic.replay import DEFAULT_PROCESSES, SendOptions
+    from echelon.lab.traffic.replay import send as send_flows
+    from echelon.lab.traffic.sender import SocketOptions
     from echelon.quantities import duration_s, rate_bps
-    from echelon.traffic.replay import DEFAULT_PROCESSES, SendOptions
-    from echelon.traffic.replay import send as send_flows
-    from echelon.traffic.sender import SocketOptions
 
     with _one_line_errors(), _interruptible() as going:
         length_s = float(_option("--interval", duration_s, interval))
@@ -313,7 +313,7 @@ def send(
             tell = _teller(progress, schedule.duration_us / 1e6, going)
             replay = send_flows(schedule, sources, addresses, options, tell)
         if out is not None:
-            from echelon.traffic.outcome_file import write_outcomes
+            from echelon.lab.traffic.outcome_file import write_outcomes
 
             write_outcomes(replay.outcomes, out)
         (_report_json if as_json else _report)(replay, length_s, capacity_bps, ecn)
@@ -373,15 +373,15 @@ def _check_writable(out: Path) -> None:
 
 
 def _check_ecn(wanted: bool) -> None:
-    from echelon.traffic.ecn import HOW, asks_for_ecn
+    from echelon.lab.traffic.ecn import HOW, asks_for_ecn
 
     if wanted and not asks_for_ecn():
         fail(f"--ecn: this system does not ask for ECN ({HOW})", FAILED)
 
 
 def _addresses(fabric: Path | None, hosts: Sequence[str]) -> dict[str, tuple[str, int]]:
+    from echelon.lab.traffic.wire import DEFAULT_PORT
     from echelon.quantities import shown
-    from echelon.traffic.wire import DEFAULT_PORT
 
     addresses: dict[str, tuple[str, int]] = {}
     if fabric is not None:
@@ -399,8 +399,8 @@ def _addresses(fabric: Path | None, hosts: Sequence[str]) -> dict[str, tuple[str
 def _address(option: str, text: str) -> tuple[str, int]:
     import ipaddress
 
+    from echelon.lab.traffic.wire import DEFAULT_PORT
     from echelon.quantities import shown
-    from echelon.traffic.wire import DEFAULT_PORT
 
     address, colon, port = text.partition(":")
     try:
@@ -416,7 +416,7 @@ def _report(replay: Replay, length_s: float, capacity_bps: int | None, ecn: bool
     whole = replay.summary(capacity_bps)
     late = replay.lateness_s
     reasons = Counter(outcome.failed for outcome in replay.outcomes if outcome.failed)
-    from echelon.traffic.outcome import percentile
+    from echelon.lab.traffic.outcome import percentile
 
     times = f"mean {figures.duration(whole.mean_completion_s)}, median {figures.duration(whole.p50_completion_s)}"
     tables.pairs(
@@ -461,7 +461,7 @@ def _share(summary: TrafficSummary) -> str:
 
 
 def _report_json(replay: Replay, length_s: float, capacity_bps: int | None, ecn: bool) -> None:
-    from echelon.traffic.outcome import percentile
+    from echelon.lab.traffic.outcome import percentile
 
     late = replay.lateness_s
     document = {
@@ -554,7 +554,7 @@ def generate(
     Example: echelon traffic generate consistent --load 20Mbit/s --duration 10s --src h1 --dst h2 -o flows.csv
     """
     from echelon.documents import suggestion
-    from echelon.traffic import models
+    from echelon.lab.traffic import models
 
     if model not in MODELS:
         fail(f"echelon traffic generate: unknown model '{model}' ({suggestion(model, MODELS)})")
@@ -593,8 +593,8 @@ def _microseconds(name: str, text: str) -> int:
 
 def _sizes(name: str, scale: str, reading: str) -> SizeDistribution:
     from echelon.documents import suggestion
+    from echelon.lab.traffic.sizes import READINGS, load_sizes
     from echelon.quantities import number, shown
-    from echelon.traffic.sizes import READINGS, load_sizes
 
     if reading not in READINGS:
         fail(f"--reading: {shown(reading)} is not known ({suggestion(reading, READINGS)})")
@@ -612,7 +612,7 @@ def _model(name: str, make: Callable[[], T]) -> T:
 def _generate(model: TrafficModel, duration: str, seed: int, out: Path, as_json: bool) -> None:
     from random import Random
 
-    from echelon.traffic.schedule import Schedule, write_schedule
+    from echelon.lab.traffic.schedule import Schedule, write_schedule
 
     duration_us = _microseconds("--duration", duration)
     if not duration_us:

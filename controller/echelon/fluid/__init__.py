@@ -1,4 +1,8 @@
-"""Flow-level simulation: jobs in closed loop on a network that executes a plan."""
+"""Flow-level simulation: jobs in closed loop on a network that executes a plan.
+
+In come jobs, a fabric and a policy. Out come the times of iterations, flows and links, without packets. Begin with
+`simulator`; `engine` is the same in C, and `native` its door.
+"""
 
 from echelon.fluid.alone import alone_iteration_s, run_alone
 from echelon.fluid.native import available

@@ -1,1 +1,5 @@
-"""Lower a plan and a fabric to what each switch should hold."""
+"""Lowering: what each switch should hold, so that packets follow a plan.
+
+In come a plan, a fabric and what each switch can do. Out comes an intent for each switch: table entries, groups and
+weights of queues. Begin with `lower`.
+"""

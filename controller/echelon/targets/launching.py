@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+from echelon.errors import RunError
 from echelon.processes import free_port, said
-from echelon.scenarios.results import RunError
 
 QUEUES = 8
 CPU_PORT = 510

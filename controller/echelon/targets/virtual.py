@@ -7,8 +7,29 @@ from contextlib import AbstractContextManager
 from fractions import Fraction
 from typing import Protocol
 
-from echelon.endhosts.tcp.stack import Clock, Nic
 from echelon.fabric.model import Fabric
+
+
+class Clock(Protocol):
+    """The time, and calls at a later time."""
+
+    @property
+    def now_ns(self) -> int: ...
+    def at(self, time_ns: int, callback: Callable[..., object], /, *args: object) -> object: ...
+
+
+Urgency = Callable[[int], tuple[float, ...]]
+"""The urgency of frames at a time in nanoseconds, as numbers that decide in their order."""
+
+
+class Nic(Protocol):
+    """A network interface.
+
+    Frames with the same urgency function leave in the order in which they were given. Of those with different ones, the
+    most urgent leave first. Frames without urgency take turns with them.
+    """
+
+    def send(self, data: bytes, urgency: Urgency | None = None, /) -> None: ...
 
 
 class VirtualClock(Clock, Protocol):

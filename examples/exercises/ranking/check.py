@@ -13,10 +13,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from echelon.endhosts.segments import DataSegment
-from echelon.endhosts.shim import FlowAddress, ShimFrames
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd
 from echelon.fabric.model import Switch as FabricSwitch
+from echelon.lab.endhosts.segments import DataSegment
+from echelon.lab.endhosts.shim import FlowAddress, ShimFrames
 from echelon.lowering.identity import ShimIdentity
 from echelon.lowering.intent import Interval, Prefix
 from echelon.lowering.lower import lower

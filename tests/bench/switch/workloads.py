@@ -11,15 +11,23 @@ from ipaddress import IPv4Address
 from itertools import cycle, islice
 from pathlib import Path
 
-from echelon.endhosts.segments import DataSegment
-from echelon.endhosts.shim import HEADER_BYTES, SHIM_AT, UNSTAMPED, FlowAddress, ShimFrames, headers, internet_checksum
 from echelon.jobs.graph import FlowKey
+from echelon.lab.endhosts.segments import DataSegment
+from echelon.lab.endhosts.shim import (
+    HEADER_BYTES,
+    SHIM_AT,
+    UNSTAMPED,
+    FlowAddress,
+    ShimFrames,
+    headers,
+    internet_checksum,
+)
+from echelon.lab.scenarios.scenario import Scenario, load_scenario
 from echelon.lowering.identity import ShimIdentity, number_shims
 from echelon.lowering.intent import ActionCall, Intent, Part, Prefix, TableEntry
 from echelon.lowering.lower import lower
 from echelon.p4program import P4Program, program
 from echelon.policies import make_policy
-from echelon.scenarios.scenario import Scenario, load_scenario
 from echelon.targets.softswitch.capabilities import softswitch
 
 from .generator import Cycle

@@ -16,11 +16,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from echelon import cli
+from echelon.errors import RunError
+from echelon.lab.simulation import places
 from echelon.lowering.lower import LoweringError
 from echelon.policies import PlanError
 from echelon.progress import UNSEEN
-from echelon.scenarios.results import RunError
-from echelon.simulation import places
 
 ROOT = Path(__file__).parents[3]
 SCENARIOS = ROOT / "topologies/scenarios"
@@ -44,7 +44,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], No
     """Return a function that replaces the runner of the target `fluid`."""
 
     def put(runner: Callable[..., Any]) -> None:
-        monkeypatch.setattr("echelon.virtual.fluid_run.run", runner)
+        monkeypatch.setattr("echelon.lab.virtual.fluid_run.run", runner)
 
     return put
 

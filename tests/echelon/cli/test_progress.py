@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from echelon.cli.progress import EVERY
+from echelon.lab.scenarios.scenario import load_scenario
+from echelon.lab.simulation.places import place, unwatched
+from echelon.lab.simulation.run import compare
 from echelon.progress import Account, Unseen
-from echelon.scenarios.scenario import load_scenario
-from echelon.simulation.places import place, unwatched
-from echelon.simulation.run import compare
 from echelon_study.placement.choose import place_jobs
 
 SCENARIOS = Path(__file__).parents[3] / "topologies/scenarios"

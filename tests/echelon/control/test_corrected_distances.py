@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from echelon.scenarios.scenario import Scenario
+from echelon.lab.scenarios.scenario import Scenario
 from echelon.telemetry.corrections import AGREEING
 
 pytestmark = pytest.mark.io

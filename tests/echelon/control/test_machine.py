@@ -150,7 +150,7 @@ def calls(name: str) -> set[str]:
 
 def test_service_and_virtual_runs_have_one_controller() -> None:
     """Only the machine follows digests, numbers flows and reacts; its two shells run the machine."""
-    assert calls("Machine") == {"service/leader.py", "virtual/controller.py"}
+    assert calls("Machine") == {"service/leader.py", "lab/virtual/controller.py"}
     for part in ("Following", "PlanPipeline", "Reactions", "Requests", "JobStore"):
         assert calls(part) == {"control/machine.py"}
     assert calls("Decoder") == calls("Tracker") == {"control/following.py"}

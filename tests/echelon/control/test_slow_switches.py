@@ -9,15 +9,16 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 import pytest
 
+from echelon.errors import RunError
+from echelon.lab.scenarios.results import PolicyRun
+from echelon.lab.scenarios.scale import scaled
+from echelon.lab.scenarios.scenario import Scenario
+from echelon.lab.virtual.run import run, sessions
 from echelon.policies import make_policy
-from echelon.scenarios.results import PolicyRun, RunError
-from echelon.scenarios.scale import scaled
-from echelon.scenarios.scenario import Scenario
 from echelon.southbound.errors import SouthboundError
 from echelon.southbound.intents import IntentSession
 from echelon.southbound.session import SwitchSession
 from echelon.targets import TARGETS
-from echelon.virtual.run import run, sessions
 from echelon_tofino.target.session import BfrtSession
 
 pytestmark = pytest.mark.io

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
+from echelon.errors import RunError
+from echelon.lab.scenarios.scenario import Scenario
+from echelon.lab.virtual.controller import VirtualController
+from echelon.lab.virtual.run import believed, run, sessions
 from echelon.policies import make_policy
-from echelon.scenarios.results import RunError
-from echelon.scenarios.scenario import Scenario
 from echelon.southbound.session import SouthboundError
 from echelon.targets import TARGETS
 from echelon.targets.softswitch.capabilities import softswitch
 from echelon.targets.softswitch.virtual import VirtualTestbed
-from echelon.virtual.controller import VirtualController
-from echelon.virtual.run import believed, run, sessions
 
 pytestmark = pytest.mark.io
 

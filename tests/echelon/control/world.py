@@ -62,12 +62,12 @@ from echelon.control.records import Snapshot
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.fabric.model import Fabric
 from echelon.jobs.spec import JobSpec
+from echelon.lab.virtual.controller import MemoryStore
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.intent import Intent, Part, TableEntry
 from echelon.p4program import constants
 from echelon.southbound.events import Acknowledged, SwitchChanged, SwitchConnected
 from echelon.targets.softswitch.capabilities import softswitch
-from echelon.virtual.controller import MemoryStore
 
 START, FINISH = constants()["EVENT_START"], constants()["EVENT_FINISH"]
 

@@ -16,7 +16,7 @@ from echelon.documents import DocumentError, parse_document, read_document
 from echelon.fabric.load import load_fabric
 from echelon.jobs import load_job
 from echelon.jobs.spec import JobSpec
-from echelon.scenarios.scenario import load_scenario
+from echelon.lab.scenarios.scenario import load_scenario
 from tests.drawing import examples
 
 PIPELINE = """\

@@ -15,8 +15,7 @@ from echelon.fluid import alone_iteration_s
 from echelon.jobs import load_job
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Job
-from echelon.lowering.identity import SegmentIdentity, ShimIdentity
-from echelon.scenarios.scenario import (
+from echelon.lab.scenarios.scenario import (
     Background,
     Delay,
     PolicyChoice,
@@ -24,10 +23,11 @@ from echelon.scenarios.scenario import (
     Transport,
     load_scenario,
 )
-from echelon.scenarios.traffic_spec import TrafficSource
-from echelon.traffic.models import Burst, Consistent, Long
-from echelon.traffic.schedule import ScheduledFlow
-from echelon.traffic.sizes import load_sizes
+from echelon.lab.scenarios.traffic_spec import TrafficSource
+from echelon.lab.traffic.models import Burst, Consistent, Long
+from echelon.lab.traffic.schedule import ScheduledFlow
+from echelon.lab.traffic.sizes import load_sizes
+from echelon.lowering.identity import SegmentIdentity, ShimIdentity
 
 ROOT = Path(__file__).parents[3]
 TOPOLOGIES = ROOT / "topologies"

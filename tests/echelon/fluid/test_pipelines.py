@@ -15,8 +15,8 @@ from echelon.execution import tardiness_s
 from echelon.fabric.model import Fabric
 from echelon.fluid import simulate
 from echelon.jobs.graph import Job
+from echelon.lab.scenarios.scenario import load_scenario
 from echelon.policies import make_policy
-from echelon.scenarios.scenario import load_scenario
 
 ROOT = Path(__file__).parents[3]
 

@@ -8,7 +8,7 @@ from echelon.control.jobs import check_hosts
 from echelon.documents import DocumentError, parse_document
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.jobs.spec import JobSpec
-from echelon.scenarios.scenario import ScenarioSpec
+from echelon.lab.scenarios.scenario import ScenarioSpec
 
 SECTIONS: dict[str, dict[str, object]] = {
     "data": {"forward": "50 ms", "backward": "100 ms", "buckets": 8, "gradient": "5 MB"},

@@ -11,10 +11,10 @@ import pytest
 from echelon.documents import parse_document, read_document
 from echelon.fabric.load import load_fabric_spec
 from echelon.fluid import alone_iteration_s
+from echelon.lab.scenarios.results import PolicyRun
+from echelon.lab.scenarios.scenario import Scenario, ScenarioSpec, build_scenario
+from echelon.lab.virtual import run as virtual_run
 from echelon.policies import make_policy
-from echelon.scenarios.results import PolicyRun
-from echelon.scenarios.scenario import Scenario, ScenarioSpec, build_scenario
-from echelon.virtual import run as virtual_run
 
 pytestmark = pytest.mark.io
 

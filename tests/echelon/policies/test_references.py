@@ -17,11 +17,11 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fluid import alone_iteration_s, run_alone, simulate
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.lab.scenarios.scenario import load_scenario
 from echelon.paths import FlowPaths
 from echelon.policies import make_policy
 from echelon.policies.references import Due, References
 from echelon.rankings.deadline import Deadline
-from echelon.scenarios.scenario import load_scenario
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 ONE = Fraction(1)

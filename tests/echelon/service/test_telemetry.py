@@ -11,8 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from echelon.client import Client
-from echelon.endhosts.segments import DataSegment
-from echelon.endhosts.shim import FlowAddress, ShimFrames
+from echelon.lab.endhosts.segments import DataSegment
+from echelon.lab.endhosts.shim import FlowAddress, ShimFrames
 from tests.echelon.service.conftest import Service
 from tests.echelon.service.lab import Host, Lab, settle, until
 

@@ -17,13 +17,13 @@ import grpc
 import pytest
 from finsy.proto import p4r, p4r_grpc
 
+from echelon.lab.scenarios.scenario import load_scenario
 from echelon.lowering.identity import number_shims
 from echelon.lowering.intent import Intent
 from echelon.lowering.lower import lower
 from echelon.p4program import program
 from echelon.plan import LEVELS
 from echelon.policies import make_policy
-from echelon.scenarios.scenario import load_scenario
 from echelon.southbound.codec import OWNER
 from echelon.southbound.session import SwitchSession
 from echelon.targets.bmv2.capabilities import bmv2

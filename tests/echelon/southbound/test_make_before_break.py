@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from finsy.proto import p4r
 
-from echelon.endhosts.segments import DataSegment
-from echelon.endhosts.shim import FlowAddress, ShimFrames
 from echelon.fabric.model import Fabric
+from echelon.lab.endhosts.segments import DataSegment
+from echelon.lab.endhosts.shim import FlowAddress, ShimFrames
 from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.lower import Lowering
 from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan

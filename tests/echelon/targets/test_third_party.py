@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from echelon.documents import Section
+from echelon.errors import RunError
 from echelon.execution import duration_s
 from echelon.fabric.model import Fabric
+from echelon.lab.scenarios.scenario import load_scenario
+from echelon.lab.virtual.run import run
 from echelon.lowering.capabilities import Capabilities
 from echelon.policies import make_policy
-from echelon.scenarios.results import RunError
-from echelon.scenarios.scenario import load_scenario
 from echelon.southbound.queues import QueueDriver
 from echelon.targets import Site, Target
 from echelon.targets.softswitch.capabilities import softswitch
 from echelon.targets.softswitch.queues import GnmiQueues
 from echelon.targets.softswitch.virtual import VirtualTestbed
 from echelon.targets.virtual import VirtualFabricFactory, VirtualSwitches
-from echelon.virtual.run import run
 
 FIG2 = Path(__file__).parents[3] / "topologies" / "scenarios" / "fig2.yaml"
 
@@ -64,7 +64,7 @@ class Bare(Recorder):
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     made = Recorder()
-    monkeypatch.setattr("echelon.virtual.run.TARGETS", {"recorder": made, "bare": Bare()})
+    monkeypatch.setattr("echelon.lab.virtual.run.TARGETS", {"recorder": made, "bare": Bare()})
     return made
 
 

@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.endhosts.segments import DataSegment
-from echelon.endhosts.shim import FlowAddress, ShimFrames
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.lab.endhosts.segments import DataSegment
+from echelon.lab.endhosts.shim import FlowAddress, ShimFrames
 from echelon.lowering.identity import ShimIdentity
 from echelon.lowering.lower import DIGEST, lower
 from echelon.p4program import constants, program

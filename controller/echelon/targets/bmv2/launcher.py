@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from echelon.scenarios.results import RunError
+from echelon.errors import RunError
 from echelon.targets.bmv2.htb import Port
 from echelon.targets.bmv2.options import Bmv2Options
 from echelon.targets.bmv2.sockets import deepest_queue, mtu_bytes, send_buffer_bytes

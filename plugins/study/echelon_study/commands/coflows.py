@@ -13,8 +13,8 @@ from echelon.cli.runs import policy_choice
 from echelon.cli.usage import BAD_INPUT, fail
 
 if TYPE_CHECKING:
+    from echelon.lab.scenarios.scenario import PolicyChoice
     from echelon.policies.coflows import CoflowPolicy
-    from echelon.scenarios.scenario import PolicyChoice
     from echelon_study.experiments.coflow_replay import CoflowReplay
 
 POLICIES = ["varys", "aalo", "sincronia", "fair"]

@@ -13,7 +13,7 @@ from echelon.cli.runs import policy_choice
 from echelon.cli.tables import AsJson, Column, show, show_json
 
 if TYPE_CHECKING:
-    from echelon.scenarios.scenario import PolicyChoice
+    from echelon.lab.scenarios.scenario import PolicyChoice
     from echelon_study.experiments.tables import Table
 
 
@@ -104,8 +104,8 @@ def evaluate(
 
 
 def _policies(given: list[str] | None) -> tuple[PolicyChoice, ...]:
+    from echelon.lab.scenarios.scenario import PolicyChoice
     from echelon.policies import policy_names
-    from echelon.scenarios.scenario import PolicyChoice
     from echelon_study.experiments.evaluation.tasks import BASELINE
 
     choices = [policy_choice(text) for text in given] if given else [PolicyChoice(name) for name in policy_names()]

@@ -41,10 +41,10 @@ def place(
     """
     from echelon.cli.runs import policy_choice
     from echelon.documents import DocumentError, suggestion
+    from echelon.errors import RunError
+    from echelon.lab.scenarios.scenario import load_scenario
+    from echelon.lab.simulation.run import simulate
     from echelon.policies import PlanError
-    from echelon.scenarios.results import RunError
-    from echelon.scenarios.scenario import load_scenario
-    from echelon.simulation.run import simulate
     from echelon_study.placement.choose import place_jobs, rows
 
     try:

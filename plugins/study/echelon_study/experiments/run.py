@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from echelon.documents import DocumentError
+from echelon.lab.simulation.points import PointStore, Stored
 from echelon.progress import UNSEEN, CommandProgress
-from echelon.simulation.points import PointStore, Stored
 from echelon_study.experiments.experiment import Selection
 from echelon_study.experiments.machine import machine
 from echelon_study.experiments.measure import Runner

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from echelon.documents import DocumentError
 from echelon.fluid.alone_runs import AloneRuns
 from echelon.jobs import build_job
+from echelon.lab.scenarios.scenario import Scenario
 from echelon.progress import UNSEEN, CommandProgress
-from echelon.scenarios.scenario import Scenario
 from echelon_study.placement.cost import PlacementCost, cost, edge_switch
 from echelon_study.placement.strategies import STRATEGIES, Placement, Racks, drawn
 

@@ -14,10 +14,9 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from echelon.errors import Code, CodedError
+from echelon.errors import Code, CodedError, RunError
+from echelon.lab.simulation.points import ResultStore, Stored
 from echelon.progress import UNSEEN, CommandProgress
-from echelon.scenarios.results import RunError
-from echelon.simulation.points import ResultStore, Stored
 
 _PR_SET_PDEATHSIG = 1
 _TRIES_ALONE = 2

@@ -31,9 +31,9 @@ from typing import Annotated, Any
 from pydantic import Field, PlainValidator, WithJsonSchema
 
 from echelon.documents import Count, DocumentError, Name, Section, parse_document, problem, read_document, suggestion
+from echelon.lab.scenarios.scenario import Policies, PolicyChoice, ScenarioSpec, with_files
+from echelon.lab.simulation.places import FLUID, VIRTUAL, place
 from echelon.quantities import QuantityError, number, shown
-from echelon.scenarios.scenario import Policies, PolicyChoice, ScenarioSpec, with_files
-from echelon.simulation.places import FLUID, VIRTUAL, place
 
 MAX_VARIANTS = 100_000
 _STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\[(\d+|\*)\]")

@@ -16,10 +16,10 @@ from typer.testing import CliRunner, Result
 
 import echelon
 from echelon.cli import app
-from echelon.plots import Excerpt
-from echelon.plots.style import Style
-from echelon.plots.sweep import draw as draw_picture
-from echelon.plots.sweep import load as load_picture
+from echelon.lab.plots import Excerpt
+from echelon.lab.plots.style import Style
+from echelon.lab.plots.sweep import draw as draw_picture
+from echelon.lab.plots.sweep import load as load_picture
 from echelon.progress import Unseen
 from echelon_study.points.cluster import DaskCluster
 from echelon_study.points.tasks import Cluster, SweepError

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from echelon.execution import duration_s
+from echelon.lab.scenarios.results import PolicyRun
+from echelon.lab.scenarios.scale import scaled
+from echelon.lab.scenarios.scenario import Scenario, load_scenario
+from echelon.lab.virtual.run import run
 from echelon.p4program import P4Program
 from echelon.policies import make_policy
-from echelon.scenarios.results import PolicyRun
-from echelon.scenarios.scale import scaled
-from echelon.scenarios.scenario import Scenario, load_scenario
 from echelon.targets.virtual import VirtualFabricFactory
-from echelon.virtual.run import run
 from echelon_tofino.target import Tofino
 from echelon_tofino.target.virtual import TofinoTestbed
 from tests.reference.bf_rt_info import bf_rt_info
@@ -67,7 +67,7 @@ def scenario(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     target = from_sources(tmp_path_factory.mktemp("tna")) if request.param == "sources" else Tofino()
     fig2 = load_scenario(FIG2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("echelon.virtual.run.TARGETS", {"tofino": target})
+        patch.setattr("echelon.lab.virtual.run.TARGETS", {"tofino": target})
         yield scaled(fig2, Fraction(1, 10)).scenario if request.param.endswith("tenth") else fig2
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from echelon.hosts.groups import NoGroupError, mount_point, own_group
+from echelon.lab.hosts.groups import NoGroupError, mount_point, own_group
 from echelon_torch.agent.connection import AgentError
 
 _PREFIX = "echelon-"

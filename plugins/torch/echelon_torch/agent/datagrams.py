@@ -8,8 +8,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 
-from echelon.endhosts.segments import DataSegment
-from echelon.endhosts.shim import (
+from echelon.lab.endhosts.segments import DataSegment
+from echelon.lab.endhosts.shim import (
     HEADER_BYTES,
     MAX_REMAINING,
     SHIM_AT,

@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from echelon.hosts.backends.base import HostFabric
-from echelon.hosts.loop import RealTimeLoop
-from echelon.hosts.processes import watch_end
+from echelon.errors import RunError
+from echelon.lab.hosts.backends.base import HostFabric
+from echelon.lab.hosts.loop import RealTimeLoop
+from echelon.lab.hosts.processes import watch_end
+from echelon.lab.scenarios.scenario import Scenario
 from echelon.processes import DIES_WITH_CALLER, said
-from echelon.scenarios.results import RunError
-from echelon.scenarios.scenario import Scenario
 from echelon_torch.agent.processes import descendants
 
 WARM_UP = 3

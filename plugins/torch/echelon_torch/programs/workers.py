@@ -1,4 +1,4 @@
-"""The programs of jobs as workers of a run on real hosts (`echelon.hosts.workers.others`)."""
+"""The programs of jobs as workers of a run on real hosts (`echelon.lab.hosts.workers.others`)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Self
 
 from echelon.execution import JobRecord
-from echelon.hosts.workers.others import Surroundings
-from echelon.scenarios.observed import Observed
+from echelon.lab.hosts.workers.others import Surroundings
+from echelon.lab.scenarios.observed import Observed
 from echelon_torch.programs.iterations import ProgramIterations
 from echelon_torch.programs.launching import Programs
 from echelon_torch.programs.listening import RankListener

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from echelon.hosts import sandbox
+from echelon.lab.hosts import sandbox
 from echelon.telemetry.corrections import AGREEING
 from echelon_torch.agent import cgroups
 from plugins.torch.tests.agent import kernel

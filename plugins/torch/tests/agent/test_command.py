@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.hosts import groups
+from echelon.lab.hosts import groups
 from plugins.torch.tests.agent import kernel
 from tests.echelon.service.lab import BIN, free_port
 

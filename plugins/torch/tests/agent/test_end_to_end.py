@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from echelon.endhosts.shim import HEADER_BYTES
-from echelon.hosts import sandbox
+from echelon.lab.endhosts.shim import HEADER_BYTES
+from echelon.lab.hosts import sandbox
 from plugins.torch.tests.agent import kernel
 
 pytestmark = [

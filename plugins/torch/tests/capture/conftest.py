@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from echelon.hosts import sandbox
+from echelon.lab.hosts import sandbox
 
 needs_torch = pytest.mark.skipif(
     find_spec("torch") is None, reason="needs PyTorch (pip install 'echelon-p4[torch]'; a CPU build is enough)"

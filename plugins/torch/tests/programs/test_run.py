@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from echelon.hosts import groups, sandbox
+from echelon.lab.hosts import groups, sandbox
 from echelon_torch.agent.connection import AgentError
 from plugins.torch.tests.agent import kernel
-from tests.echelon.hosts.conftest import MARK, ROOT
-from tests.echelon.hosts.test_everything import what_is_outside
+from tests.echelon.lab.hosts.conftest import MARK, ROOT
+from tests.echelon.lab.hosts.test_everything import what_is_outside
 
 pytestmark = [
     # Tests of the agent look at the same groups and programs.

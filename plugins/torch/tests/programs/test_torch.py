@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from echelon.hosts import sandbox
+from echelon.lab.hosts import sandbox
 from plugins.torch.tests.capture.conftest import needs_torch
 from plugins.torch.tests.programs.test_run import held, wait_nothing_left
-from tests.echelon.hosts.conftest import ROOT
+from tests.echelon.lab.hosts.conftest import ROOT
 
 pytestmark = [
     needs_torch,

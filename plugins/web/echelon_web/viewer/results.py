@@ -62,7 +62,7 @@ class StoredPolicy(_Model):
 
 
 class StoredResults(_Model):
-    """The document ``results.json`` (`echelon.scenarios.results`)."""
+    """The document ``results.json`` (`echelon.lab.scenarios.results`)."""
 
     scenario: str
     target: str
@@ -78,7 +78,7 @@ class Cable(_Model):
 
 
 class StoredNetwork(_Model):
-    """The document ``network.json`` (`echelon.scenarios.network`)."""
+    """The document ``network.json`` (`echelon.lab.scenarios.network`)."""
 
     switches: tuple[str, ...] = ()
     links: tuple[Cable, ...] = ()

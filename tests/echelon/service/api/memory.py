@@ -16,6 +16,7 @@ import yaml
 from echelon.control.effects import Answer
 from echelon.control.events import Request
 from echelon.control.records import Changes, Snapshot
+from echelon.lab.virtual.controller import MemoryStore
 from echelon.service.config import ServiceConfig, load_service_config
 from echelon.service.controller import ControllerService
 from echelon.service.leader import Leader
@@ -23,7 +24,6 @@ from echelon.service.store import Candidate, Leadership
 from echelon.service.told import Metrics
 from echelon.service.trail import Record
 from echelon.southbound.events import Acknowledged
-from echelon.virtual.controller import MemoryStore
 
 T = TypeVar("T")
 

@@ -11,14 +11,15 @@ from statistics import fmean
 from typing import Any, Literal, get_args
 
 from echelon.allocation import Link
+from echelon.errors import RunError
 from echelon.fluid.slowdown import slowdown
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.graph import Job
+from echelon.lab.scenarios.results import PolicyRun
+from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, scenario_of
 from echelon.lowering.lower import LoweringError
 from echelon.policies import PlanError, make_policy
 from echelon.policies.base import Policy
-from echelon.scenarios.results import PolicyRun, RunError
-from echelon.scenarios.scenario import PolicyChoice, Scenario, scenario_of
 from echelon.targets import DEFAULT_TARGET
 from echelon_study.experiments.evaluation.demand import Demand, demands, shared_load
 from echelon_study.experiments.evaluation.draw import Drawn, draw
@@ -140,10 +141,10 @@ def slowdowns(
 
 def _run(mode: Mode, scenario: Scenario, label: str, make: Callable[[], Policy], end_s: Fraction) -> PolicyRun:
     if mode == "packets":
-        from echelon.virtual.run import run as run_packets
+        from echelon.lab.virtual.run import run as run_packets
 
         return run_packets(scenario, label, make, _quiet, target=DEFAULT_TARGET, end_s=end_s)
-    from echelon.virtual.fluid_run import run as run_fluid
+    from echelon.lab.virtual.fluid_run import run as run_fluid
 
     return run_fluid(scenario, label, make, _quiet, ideal=mode == "ideal", end_s=end_s)
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from echelon.documents import DocumentError, suggestion
+from echelon.lab.scenarios.scenario import PolicyChoice
 from echelon.progress import UNSEEN, CommandProgress
-from echelon.scenarios.scenario import PolicyChoice
 from echelon_study.experiments.evaluation import report, tables
 from echelon_study.experiments.evaluation.measure import Knowledge
 from echelon_study.experiments.evaluation.tasks import HALVES, Evaluation, evaluate

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from echelon.cli import app
-from echelon.scenarios.scenario import PolicyChoice, load_scenario
+from echelon.lab.scenarios.scenario import PolicyChoice, load_scenario
 from echelon_study.experiments.evaluation.run import evaluate_into
 from echelon_study.experiments.evaluation.tasks import BASELINE
 

@@ -15,7 +15,7 @@ import yaml
 
 from echelon.fabric.routing import route_jobs
 from echelon.fluid import alone_iteration_s
-from echelon.scenarios.scenario import Scenario, load_scenario, scenario_of
+from echelon.lab.scenarios.scenario import Scenario, load_scenario, scenario_of
 from echelon_study.experiments.evaluation.demand import demands, shared_load
 from echelon_study.experiments.evaluation.draw import GREATEST_LOAD, LEAST_LOAD, PERIODS, Drawn, draw
 

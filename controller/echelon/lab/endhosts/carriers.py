@@ -1,0 +1,246 @@
+"""The carriers of a job's flows from host to host: the shim's own transport, or TCP connections that stay open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
+
+from echelon.errors import RunError
+from echelon.fabric.model import Fabric
+from echelon.jobs.analysis import connections
+from echelon.jobs.graph import Flow, FlowKey, Job
+from echelon.lab.endhosts.flow_ends import NS_PER_S
+from echelon.lab.endhosts.host_stack import HostStack
+from echelon.lab.endhosts.own_order import FlowUrgency, acknowledgement_urgency
+from echelon.lab.endhosts.segments import AckSegment, DataSegment
+from echelon.lab.endhosts.shim import MAX_REMAINING, FlowAddress, ShimFrames, flow_key
+from echelon.lab.endhosts.tally import PacketTally
+from echelon.lab.endhosts.tcp.frames import TcpAddress
+from echelon.lab.endhosts.tcp.mltcp import Aggressiveness
+from echelon.lab.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings, TcpTally
+from echelon.lab.endhosts.tcp.stack import Connection
+from echelon.lab.endhosts.transport import FlowReceiver, FlowSender
+from echelon.lab.scenarios.scenario import Congestion, Transport
+from echelon.lowering.identity import SegmentIdentity, ShimIdentity
+from echelon.rankings.base import Ranking
+from echelon.targets.virtual import Clock
+
+_SHIM_PORTS = 0xC000
+
+RankingOf = Callable[[FlowKey], Ranking | None]
+"""Returns the ranking that the newest plan gives a flow."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostNetwork:
+    """The hosts that flows go between, and the clock that they share."""
+
+    clock: Clock
+    fabric: Fabric
+    hosts: Mapping[str, HostStack]
+
+
+class Carrier(Protocol):
+    """A carrier of one job's flows to their destinations."""
+
+    @property
+    def tally(self) -> PacketTally:
+        """Return the counts of the job's packets."""
+        ...
+
+    def open(self) -> None:
+        """Open what has to be open before the first flow."""
+        ...
+
+    def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None:
+        """Send a flow now; call `on_complete` when its last byte has arrived.
+
+        Flows of an iteration start after all flows of the one before have arrived.
+        """
+        ...
+
+    def pace(self, flow: str, rate_Bps: float | None) -> None:  # noqa: N803
+        """Send a flow that is under way at this rate from now on, in bytes per second, if senders can be told one.
+
+        None stands for no limit.
+        """
+        ...
+
+
+class ShimCarrier:
+    """Each flow with a sender and a receiver of its own (`endhosts.transport`), and the shim in every packet.
+
+    If `ranking` tells the rankings of flows, a host sends acknowledgements first, and then its most urgent flows.
+    Otherwise it sends packet by packet, as they come.
+
+    Raises `RunError` for a flow that is too long for the shim.
+    """
+
+    def __init__(
+        self,
+        network: HostNetwork,
+        job: Job,
+        identities: Mapping[str, ShimIdentity],
+        transport: Transport,
+        retransmit_after_ns: int,
+        *,
+        paced: bool = False,
+        ranking: RankingOf | None = None,
+    ) -> None:
+        for flow in job.flows:
+            if flow.size_bytes > MAX_REMAINING:
+                raise RunError(
+                    f"job {job.name}: flow {flow.name} has {flow.size_bytes} bytes, but senders can count only "
+                    f"{MAX_REMAINING} (make the job's data smaller)"
+                )
+        self.tally = PacketTally()
+        """The counts of the job's packets."""
+        self._network = network
+        self._job = job.name
+        self._transport = transport
+        self._retransmit_after_ns = retransmit_after_ns
+        self._paced = paced
+        self._ranking = ranking
+        self._keys: dict[str, tuple[str, bytes]] = {}
+        """The source host and the key of each flow's last iteration."""
+        self._addresses = {flow.name: self._address(flow, identities[flow.name]) for flow in job.flows}
+
+    def open(self) -> None:
+        """Do nothing, because there are no connections."""
+
+    def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None:
+        """Send a flow now; call `on_complete` when its last byte has arrived."""
+        address = self._addresses[flow.name]
+        epoch = iteration % 256
+        key = flow_key(epoch, address.job, address.flow)
+        size_bytes, transport = flow.size_bytes, self._transport
+        packet_bytes, window = transport.packet_bytes, transport.window_packets
+        frames = ShimFrames(address, epoch, packet_bytes)
+        source, destination = self._network.hosts[flow.src], self._network.hosts[flow.dst]
+
+        # Looked up once: these run for every packet.
+        send, data = source.nic.send, frames.data
+        answer, ack = destination.nic.send, frames.ack
+        known_there, known_here = destination.agreement.stamp, source.agreement.stamp
+
+        urgency = answer_urgency = None
+        ranking = None if self._ranking is None else self._ranking((self._job, flow.name))
+        if ranking is not None:
+            now_ns = self._network.clock.now_ns
+            urgency = FlowUrgency(source.agreement, source.sent, key, ranking, now_ns, size_bytes)
+            answer_urgency = acknowledgement_urgency
+
+        def transmit(segment: DataSegment) -> None:
+            send(data(segment, known_here(key)), urgency)
+            if urgency is not None:
+                urgency.sent(segment)
+
+        def acknowledge(segment: AckSegment) -> None:
+            answer(ack(segment, known_there(key)), answer_urgency)
+
+        receiver = FlowReceiver(size_bytes, packet_bytes, window, self.tally)
+        destination.flows.receive(key, receiver, acknowledge, on_complete)
+        after_ns, initial = self._retransmit_after_ns, transport.initial_window_packets
+        sender = FlowSender(size_bytes, packet_bytes, window, after_ns, self.tally, initial=initial)
+        what = f"job {self._job}: flow {flow.name} from {flow.src} to {flow.dst} in iteration {iteration}"
+        self._keys[flow.name] = flow.src, key
+        source.flows.send(key, sender, transmit, what, paced=self._paced)
+
+    def pace(self, flow: str, rate_Bps: float | None) -> None:  # noqa: N803
+        """Send a flow that is under way at this rate from now on, in bytes per second; None: no limit."""
+        if flow in self._keys:
+            host, key = self._keys[flow]
+            self._network.hosts[host].flows.pace(key, rate_Bps)
+
+    def _address(self, flow: Flow, identity: ShimIdentity) -> FlowAddress:
+        # All connections of a job have one source port, whatever the flow.
+        port = _SHIM_PORTS | identity.job & 0x3FFF
+        source, destination = self._network.fabric.hosts[flow.src], self._network.fabric.hosts[flow.dst]
+        return FlowAddress(
+            source.mac, destination.mac, source.ipv4, destination.ipv4, port, identity.job, identity.flow
+        )
+
+
+class TcpCarrier:
+    """One connection from each worker to each worker that it sends to, open from the beginning to the end.
+
+    A connection carries its flows in the order of `echelon.jobs.analysis.connections`, the same in every iteration:
+    that is how switches tell them apart. A flow that is ready before one that precedes it waits for that one's start.
+    """
+
+    def __init__(
+        self,
+        network: HostNetwork,
+        job: Job,
+        identities: Mapping[str, SegmentIdentity],
+        settings: TcpSettings,
+        congestion: Congestion = "newreno",
+    ) -> None:
+        self.tally = TcpTally()
+        """The counts of the job's packets."""
+        self._network = network
+        self._job = job.name
+        self._lines: dict[str, _Line] = {}
+        fabric = network.fabric
+        for (src, dst), flows in connections(job).items():
+            identity = identities[flows[0].name]
+            source, destination = fabric.hosts[src], fabric.hosts[dst]
+            address = TcpAddress(
+                source.mac, destination.mac, source.ipv4, destination.ipv4, identity.src_port, identity.dst_port
+            )
+            connection = Connection(
+                network.hosts[src].tcp,
+                network.hosts[dst].tcp,
+                address,
+                _with_congestion(settings, congestion, flows),
+                partial(self._on_lost, src, dst),
+                self.tally,
+            )
+            line = _Line(connection, flows)
+            self._lines |= dict.fromkeys((flow.name for flow in flows), line)
+
+    def open(self) -> None:
+        """Establish all connections at once, before the job's first iteration."""
+        for line in dict.fromkeys(self._lines.values()):
+            line.connection.establish()
+
+    def start_flow(self, flow: Flow, _iteration: int, on_complete: Callable[[], None]) -> None:
+        """Send a flow now; call `on_complete` when its last byte has arrived."""
+        self._lines[flow.name].start(flow, on_complete)
+
+    def pace(self, _flow: str, _rate_Bps: float | None) -> None:  # noqa: N803
+        """Do nothing: connections have the rate that their congestion control finds."""
+
+    def _on_lost(self, src: str, dst: str) -> None:
+        raise RunError(
+            f"job {self._job}: connection from {src} to {dst}: nothing was acknowledged through {MAX_TIMEOUTS} "
+            f"time-outs, the last at {self._network.clock.now_ns / NS_PER_S:.3f} s; check that packets can pass from "
+            f"{src} to its destination and back, and that its queue is served"
+        )
+
+
+def _with_congestion(settings: TcpSettings, congestion: Congestion, flows: Sequence[Flow]) -> TcpSettings:
+    """Return the settings of the connection that carries these flows in each iteration."""
+    if congestion == "newreno":
+        return settings
+    return replace(settings, aggressiveness=Aggressiveness(sum(flow.size_bytes for flow in flows)))
+
+
+class _Line:
+    """The flows of one connection, in their order."""
+
+    __slots__ = ("_flows", "_ready", "_turn", "connection")
+
+    def __init__(self, connection: Connection, flows: tuple[Flow, ...]) -> None:
+        self.connection = connection
+        self._flows = flows
+        self._turn = 0
+        self._ready: dict[str, Callable[[], None]] = {}
+
+    def start(self, flow: Flow, on_complete: Callable[[], None]) -> None:
+        self._ready[flow.name] = on_complete
+        while (following := self._flows[self._turn]).name in self._ready:
+            self._turn = (self._turn + 1) % len(self._flows)
+            self.connection.write(following.size_bytes, self._ready.pop(following.name))

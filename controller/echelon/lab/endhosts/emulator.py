@@ -1,0 +1,264 @@
+"""Training jobs as a network sees them: compute units are timed waits, flows are real packets, all in closed loop.
+
+The emulator does not know whether time and network are virtual or real. It is given a clock and one network interface
+for each host, and it is told of the frames that arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+
+from echelon.completion import Completion, Until
+from echelon.execution import (
+    Instruction,
+    IterationFinished,
+    IterationRecord,
+    JobExecution,
+    JobRecord,
+    Span,
+    StartCompute,
+    StartFlow,
+)
+from echelon.fabric.model import Fabric
+from echelon.jobs.graph import Flow, FlowKey, Job
+from echelon.lab.endhosts.carriers import Carrier, HostNetwork, RankingOf, ShimCarrier, TcpCarrier
+from echelon.lab.endhosts.cross_traffic import CrossTraffic
+from echelon.lab.endhosts.flow_ends import NS_PER_S
+from echelon.lab.endhosts.host_stack import BackgroundStats, HostStack, PacedNic
+from echelon.lab.endhosts.shim import FlowAddress, background_frame
+from echelon.lab.endhosts.tcp.sender import TcpSettings
+from echelon.lab.scenarios.scenario import Background, Delay, Transport
+from echelon.lab.scenarios.traffic_spec import TrafficSource
+from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
+from echelon.targets.virtual import Clock, Nic
+
+_BACKGROUND_PORTS = 0x8000
+
+
+def tcp_settings(transport: Transport, ecn: bool) -> TcpSettings:
+    """Return the TCP settings of `transport`."""
+    return TcpSettings(
+        transport.packet_bytes, max(1, round(transport.min_rto_s * NS_PER_S)), transport.receive_window_bytes, ecn
+    )
+
+
+class TrainingEmulator:
+    """Jobs, background and cross traffic on the hosts of a fabric.
+
+    Call `start`, feed each host's frames to ``hosts[name].deliver``, and let time pass until `done`. From then on
+    nothing is sent, received or recorded.
+
+    - `nics`: network interfaces by host.
+    - `identities`: by (job, flow). With a `ShimIdentity` the job's senders write the shim; with a `SegmentIdentity` the
+      job sends over TCP.
+    - `iterations` and `until` say when the run is over (`echelon.completion`); with None iterations it goes on until
+      the caller lets no more time pass.
+    - `traffic` plays as long as the run lasts, drawn from `seed`.
+    - `paced` says that `pace` will tell senders with the shim their rates.
+    - `ranking` tells the rankings by which hosts order the flows with a shim that they send (`ShimCarrier`).
+    - `on_iteration(job, iteration, now_ns)` is called when an iteration is finished.
+
+    Raises `RunError`: at once for a flow that is too long for the shim, later (out of the clock's call) for one that
+    gets nowhere. Raises `KeyError` for a host without an interface or a flow without an identity.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        nics: Mapping[str, Nic],
+        fabric: Fabric,
+        jobs: Sequence[Job],
+        identities: Mapping[FlowKey, Identity],
+        *,
+        iterations: int | None,
+        until: Until = "all-done",
+        transport: Transport | None = None,
+        delays: Sequence[Delay] = (),
+        background: Sequence[Background] = (),
+        traffic: Sequence[TrafficSource] = (),
+        seed: int = 0,
+        on_iteration: Callable[[str, int, int], None] | None = None,
+        paced: bool = False,
+        ranking: RankingOf | None = None,
+    ) -> None:
+        self._clock = clock
+        self._fabric = fabric
+        self._jobs = jobs
+        self._transport = Transport() if transport is None else transport
+        self.completion = Completion((job.name for job in jobs), iterations, until)
+        """The progress of the jobs."""
+        self._on_iteration = on_iteration
+        self._is_paced = paced
+        self._ranking = ranking
+        self._origin_ns = 0
+        self.hosts: dict[str, HostStack] = {
+            name: HostStack(name, clock, self._paced(nics[name])) for name in fabric.hosts
+        }
+        """Hosts by name. Give each the frames that arrive at it."""
+        network = HostNetwork(clock, fabric, self.hosts)
+        self._carriers = {job.name: self._carrier(network, job, identities) for job in jobs}
+        self._executions: dict[str, JobExecution[int]] = {}
+        for job in jobs:
+            own = {(d.worker, d.iteration): d.delay_s for d in delays if d.job == job.name}
+            self._executions[job.name] = JobExecution(job, delays=own, more=partial(self.completion.begins, job.name))
+        self.background = {traffic.name: BackgroundStats() for traffic in background}
+        """Packets of each background sender, by its name."""
+        self._background_traffic = tuple(background)
+        self.traffic = CrossTraffic(network, traffic, seed, partial(tcp_settings, self._transport))
+        """The cross traffic, and what becomes of its flows until the end."""
+
+    def start(self) -> None:
+        """Start the run: now is its time 0."""
+        self._origin_ns = self._clock.now_ns
+        for job in self._jobs:
+            self._carriers[job.name].open()
+            self._clock.at(self._origin_ns + round(job.start_s * NS_PER_S), self._start_job, job.name)
+        for index, traffic in enumerate(self._background_traffic):
+            self._start_background(index, traffic)
+        self.traffic.start()
+
+    def pace(self, rates_Bps: Mapping[FlowKey, Fraction]) -> None:  # noqa: N803
+        """Send these flows, if they are under way, at these rates from now on, in bytes per second on the wire."""
+        for (job, flow), rate in rates_Bps.items():
+            self._carriers[job].pace(flow, float(rate))
+
+    def release(self) -> None:
+        """Send all flows without a limit from now on."""
+        for job in self._jobs:
+            for flow in job.flows:
+                self._carriers[job.name].pace(flow.name, None)
+
+    @property
+    def done(self) -> bool:
+        """Whether every job has done its iterations."""
+        return self.completion.reached
+
+    @property
+    def records(self) -> Mapping[str, JobRecord[Fraction]]:
+        """Return the records of the jobs so far, in seconds from the beginning of the run."""
+        return {name: _in_seconds(execution.record, self._origin_ns) for name, execution in self._executions.items()}
+
+    @property
+    def reordered_packets(self) -> Mapping[str, int]:
+        """Packets that arrived after one that was sent later, by job. Retransmissions do not count."""
+        return {name: carrier.tally.reordered for name, carrier in self._carriers.items()}
+
+    @property
+    def retransmitted_packets(self) -> Mapping[str, int]:
+        """Packets sent again, by job."""
+        return {name: carrier.tally.retransmitted for name, carrier in self._carriers.items()}
+
+    def _carrier(self, network: HostNetwork, job: Job, identities: Mapping[FlowKey, Identity]) -> Carrier:
+        segments: dict[str, SegmentIdentity] = {}
+        shims: dict[str, ShimIdentity] = {}
+        for flow in job.flows:
+            match identities[job.name, flow.name]:
+                case SegmentIdentity() as identity:
+                    segments[flow.name] = identity
+                case ShimIdentity() as identity:
+                    shims[flow.name] = identity
+        if segments:
+            settings = tcp_settings(self._transport, self._transport.ecn)
+            return TcpCarrier(network, job, segments, settings, self._transport.congestion)
+        retransmit_after_ns = max(1, round(self._transport.retransmit_after_s * NS_PER_S))
+        return ShimCarrier(
+            network, job, shims, self._transport, retransmit_after_ns, paced=self._is_paced, ranking=self._ranking
+        )
+
+    def _paced(self, nic: Nic) -> Nic:
+        rate_bps = self._transport.host_rate_bps
+        return nic if rate_bps is None else PacedNic(self._clock, nic, rate_bps)
+
+    def _between(self, src: str, dst: str, src_port: int) -> FlowAddress:
+        source, destination = self._fabric.hosts[src], self._fabric.hosts[dst]
+        return FlowAddress(source.mac, destination.mac, source.ipv4, destination.ipv4, src_port)
+
+    def _start_job(self, job: str) -> None:
+        self._obey(job, self._executions[job].start(self._clock.now_ns))
+
+    def _obey(self, job: str, instructions: Sequence[Instruction[int]]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case StartCompute(name, _, duration_s):
+                    end_ns = self._clock.now_ns + round(duration_s * NS_PER_S)
+                    self._clock.at(end_ns, self._finish_compute, job, name)
+                case StartFlow(flow, iteration):
+                    self._start_flow(job, flow, iteration)
+                case IterationFinished(iteration):
+                    self._finish_iteration(job, iteration)
+
+    def _finish_compute(self, job: str, name: str) -> None:
+        if not self.done:
+            self._obey(job, self._executions[job].compute_finished(name, self._clock.now_ns))
+
+    def _start_flow(self, job: str, flow: Flow, iteration: int) -> None:
+        self._carriers[job].start_flow(flow, iteration, partial(self._finish_flow, job, flow.name))
+
+    def _finish_flow(self, job: str, flow: str) -> None:
+        self._obey(job, self._executions[job].flow_finished(flow, self._clock.now_ns))
+
+    def _finish_iteration(self, job: str, iteration: int) -> None:
+        self.completion.finish(job, iteration)
+        if self._on_iteration is not None:
+            self._on_iteration(job, iteration, self._clock.now_ns - self._origin_ns)
+        if self.done:
+            self.traffic.stop()
+            for host in self.hosts.values():
+                host.close()
+
+    def _start_background(self, index: int, traffic: Background) -> None:
+        address = self._between(traffic.src, traffic.dst, _BACKGROUND_PORTS + index)
+        stats = self.background[traffic.name]
+        self.hosts[traffic.dst].count(address.src_port.to_bytes(2, "big"), stats)
+        frame = background_frame(address, traffic.packet_bytes)
+        _ConstantRate(self._clock, self.hosts[traffic.src], frame, traffic.rate_bps, stats).start()
+
+
+class _ConstantRate:
+    """An open-loop sender: packet n leaves n packet times after the first, without rounding errors adding up."""
+
+    def __init__(self, clock: Clock, host: HostStack, frame: bytes, rate_bps: int, stats: BackgroundStats) -> None:
+        self._clock = clock
+        self._host = host
+        self._frame = frame
+        self._rate_bps = rate_bps
+        self._stats = stats
+        self._origin_ns = 0
+
+    def start(self) -> None:
+        self._origin_ns = self._clock.now_ns
+        self._clock.at(self._origin_ns, self._send)
+
+    def _send(self) -> None:
+        if self._host.closed:
+            return
+        self._host.nic.send(self._frame)
+        stats = self._stats
+        stats.sent_packets += 1
+        bits = stats.sent_packets * len(self._frame) * 8
+        self._clock.at(self._origin_ns + bits * NS_PER_S // self._rate_bps, self._send)
+
+
+def _in_seconds(record: JobRecord[int], origin_ns: int) -> JobRecord[Fraction]:
+    def seconds(time_ns: int) -> Fraction:
+        return Fraction(time_ns - origin_ns, NS_PER_S)
+
+    def span(of: Span[int]) -> Span[Fraction]:
+        return Span(seconds(of.start), None if of.finish is None else seconds(of.finish))
+
+    return JobRecord(
+        record.job,
+        [
+            IterationRecord(
+                of.iteration,
+                seconds(of.start),
+                None if of.finish is None else seconds(of.finish),
+                {name: span(it) for name, it in of.flows.items()},
+                {name: span(it) for name, it in of.computes.items()},
+                {name: seconds(time_ns) for name, time_ns in of.references.items()},
+            )
+            for of in record.iterations
+        ],
+    )

@@ -1,0 +1,207 @@
+"""TCP of one host: frames that arrive go to the ends of its connections, and their answers go to its interface."""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from echelon.lab.endhosts.tcp.frames import KEY, PROTOCOL, SYN, TCP, Segment, TcpAddress, parse, parse_options
+from echelon.lab.endhosts.tcp.receiver import TcpReceiver
+from echelon.lab.endhosts.tcp.sender import TcpSender, TcpSettings, TcpTally
+from echelon.targets.virtual import Clock, Nic
+
+_IPV4 = slice(12, 15)
+_PLAIN_IPV4 = b"\x08\x00\x45"
+_SHORTEST = 54
+
+
+class _End(Protocol):
+    def on_segment(self, now_ns: int, segment: Segment, frame: bytes) -> None: ...
+
+
+class TcpStack:
+    """The ends of connections at one host, by the addresses in their peers' frames."""
+
+    def __init__(self, clock: Clock, nic: Nic) -> None:
+        self.clock = clock
+        self.nic = nic
+        self.closed = False
+        """Set it to make the host fall silent."""
+        self._ends: dict[bytes, _End] = {}
+
+    def add(self, address: TcpAddress, end: _End) -> None:
+        """Give `end` what comes from `address`."""
+        self._ends[address.key] = end
+
+    def remove(self, address: TcpAddress) -> None:
+        self._ends.pop(address.key, None)
+
+    def has(self, address: TcpAddress) -> bool:
+        """Return whether a receiver takes what comes from `address`."""
+        return address.key in self._ends
+
+    def deliver(self, now_ns: int, frame: bytes) -> bool:
+        """Take a frame that has arrived; return whether it was for a connection here."""
+        if frame[PROTOCOL] != TCP or frame[_IPV4] != _PLAIN_IPV4 or len(frame) < _SHORTEST:
+            return False
+        end = self._ends.get(frame[KEY])
+        if end is None:
+            return False
+        end.on_segment(now_ns, parse(frame), frame)
+        return True
+
+
+class _Alarm:
+    """A call at a deadline that moves. Moving it later costs nothing, moving it earlier costs one event."""
+
+    __slots__ = ("_call", "_clock", "_pending_ns")
+
+    def __init__(self, clock: Clock, call: Callable[[int], None]) -> None:
+        self._clock = clock
+        self._call = call
+        self._pending_ns: int | None = None
+
+    def set(self, deadline_ns: int | None) -> None:
+        """Make sure that the call comes at `deadline_ns` or before."""
+        pending_ns = self._pending_ns
+        if deadline_ns is not None and (pending_ns is None or deadline_ns < pending_ns):
+            self._pending_ns = deadline_ns
+            self._clock.at(deadline_ns, self._ring, deadline_ns)
+
+    def _ring(self, deadline_ns: int) -> None:
+        if deadline_ns == self._pending_ns:
+            self._pending_ns = None
+            self._call(self._clock.now_ns)
+
+
+class _SendingEnd:
+    __slots__ = ("_alarm", "_connection", "sender", "stack")
+
+    def __init__(self, stack: TcpStack, sender: TcpSender, connection: Connection) -> None:
+        self.stack = stack
+        self.sender = sender
+        self._connection = connection
+        self._alarm = _Alarm(stack.clock, self._on_deadline)
+
+    def on_segment(self, now_ns: int, segment: Segment, frame: bytes) -> None:
+        sender = self.sender
+        options = parse_options(frame) if segment.flags & SYN else None
+        self.transmit(sender.on_segment(now_ns, segment, options))
+        if sender.finished or sender.given_up:
+            self._connection.on_end()
+
+    def transmit(self, frames: Iterable[bytes]) -> None:
+        """Send the frames and set the alarm for the next deadline."""
+        send = self.stack.nic.send
+        for frame in frames:
+            send(frame)
+        self._alarm.set(self.sender.deadline_ns)
+
+    def _on_deadline(self, now_ns: int) -> None:
+        if self.stack.closed:
+            return
+        self.transmit(self.sender.on_deadline(now_ns))
+        if self.sender.given_up:
+            self._connection.on_end()
+
+
+class _ReceivingEnd:
+    __slots__ = ("_alarm", "expected", "receiver", "stack")
+
+    def __init__(self, stack: TcpStack, receiver: TcpReceiver) -> None:
+        self.stack = stack
+        self.receiver = receiver
+        self.expected: deque[tuple[int, Callable[[], None]]] = deque()
+        """Pairs of (bytes, what to call when they have been received), ascending."""
+        self._alarm = _Alarm(stack.clock, self._on_deadline)
+
+    def on_segment(self, now_ns: int, segment: Segment, frame: bytes) -> None:
+        receiver = self.receiver
+        options = parse_options(frame) if segment.flags & SYN else None
+        answer = receiver.on_segment(now_ns, segment, options)
+        if answer is not None:
+            self.stack.nic.send(answer)
+        else:
+            self._alarm.set(receiver.deadline_ns)
+        expected = self.expected
+        while expected and expected[0][0] <= receiver.received_bytes:
+            expected.popleft()[1]()
+
+    def _on_deadline(self, now_ns: int) -> None:
+        if self.stack.closed:
+            return
+        answer = self.receiver.on_deadline(now_ns)
+        if answer is not None:
+            self.stack.nic.send(answer)
+        else:
+            self._alarm.set(self.receiver.deadline_ns)
+
+
+class Connection:
+    """A connection between two hosts of an emulation.
+
+    Bytes that are written at one end are reported when they have arrived at the other. `on_lost` is called when the
+    connection is given up, `on_gone` when it has ended for whatever reason. Begin with `open` or `establish`; bytes
+    that are written before wait for it.
+    """
+
+    __slots__ = ("_on_gone", "_on_lost", "_receiving", "_sending", "_written", "address")
+
+    def __init__(
+        self,
+        src: TcpStack,
+        dst: TcpStack,
+        address: TcpAddress,
+        settings: TcpSettings,
+        on_lost: Callable[[], None],
+        tally: TcpTally | None = None,
+        on_gone: Callable[[], None] | None = None,
+    ) -> None:
+        self.address = address
+        self._on_gone = on_gone
+        isn = zlib.crc32(address.key)
+        self._on_lost = on_lost
+        self._sending = _SendingEnd(src, TcpSender(address, settings, tally, isn), self)
+        self._receiving = _ReceivingEnd(dst, TcpReceiver(address, settings, tally))
+        self._written = 0
+        src.add(address.reversed(), self._sending)
+        dst.add(address, self._receiving)
+
+    @property
+    def received_bytes(self) -> int:
+        return self._receiving.receiver.received_bytes
+
+    def open(self) -> None:
+        """Begin with a handshake."""
+        self._sending.transmit(self._sending.sender.open(self._sending.stack.clock.now_ns))
+
+    def establish(self) -> None:
+        """Begin as if the handshake had been before time began."""
+        sender = self._sending.sender
+        sender.establish(self._sending.stack.clock.now_ns)
+        self._receiving.receiver.establish(sender.isn)
+
+    def write(self, length_bytes: int, on_received: Callable[[], None] | None = None) -> None:
+        """Write `length_bytes` more; call `on_received` when they and all bytes before them have arrived."""
+        self._written += length_bytes
+        if on_received is not None:
+            self._receiving.expected.append((self._written, on_received))
+        self._sending.transmit(self._sending.sender.write(self._sending.stack.clock.now_ns, length_bytes))
+
+    def close(self) -> None:
+        """Close: nothing more will be written. When all is acknowledged, the connection is gone at both ends."""
+        self._sending.transmit(self._sending.sender.close(self._sending.stack.clock.now_ns))
+
+    def on_end(self) -> None:
+        """Take the connection's end: everything is acknowledged, or it was given up."""
+        back = self.address.reversed()
+        if not self._sending.stack.has(back):
+            return  # an alarm of a connection that has ended already
+        self._sending.stack.remove(back)
+        self._receiving.stack.remove(self.address)
+        if self._on_gone is not None:
+            self._on_gone()
+        if self._sending.sender.given_up:
+            self._on_lost()

@@ -1,0 +1,343 @@
+"""Models of cross traffic: Algorithms 1 and 2 of the thesis (Salamy, MIT 2022, appendix A.1), and flows as iperf's.
+
+A model draws its flows from a `random.Random`; the same seed gives the same flows on every machine. All loads are of
+payload, over all pairs of hosts together. As printed, the thesis's algorithms leave the load of one schedule to chance;
+``draw="matched"``, the default, meets it (see `echelon.lab.traffic.draws`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from operator import attrgetter
+from random import Random
+from typing import ClassVar, Protocol
+
+from echelon.documents import suggestion
+from echelon.lab.traffic.draws import DRAWS, GAPS, choice, exponential_below, normal
+from echelon.lab.traffic.schedule import PacedFlow, Schedule, ScheduledFlow
+from echelon.lab.traffic.sizes import SizeDistribution
+from echelon.quantities import shown
+
+Pair = tuple[str, str]
+"""Names of hosts: (source, destination)."""
+
+
+class TrafficModel(Protocol):
+    name: ClassVar[str]
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]: ...
+
+    @property
+    def load_bps(self) -> int:
+        """Payload bits per second, over all pairs."""
+
+    @property
+    def window_us(self) -> int:
+        """Approximate length of a window of endless traffic."""
+
+    def flows_in(self, duration_us: int) -> int:
+        """Return how many flows make the load over `duration_us`. Raises `ValueError` for more than `MAX_FLOWS`."""
+
+    def schedule(self, duration_us: int, rng: Random) -> Schedule:
+        """Return flows that start from 0 on, with the model's load over `duration_us`. Raises `ValueError` as
+        `flows_in`."""
+
+    def window(self, rng: Random) -> Schedule:
+        """Return the next part of endless traffic. The one after it begins after its `duration_us`."""
+
+
+def stream(model: TrafficModel, seed: int | str) -> Iterator[ScheduledFlow]:
+    """Yield endless traffic in the order of its starts, in windows of the model's length. The same seed gives the same
+    flows."""
+    rng = Random(seed)
+    offset_us = 0
+    while True:
+        window = model.window(rng)
+        for flow in window.flows:
+            yield replace(flow, start_us=flow.start_us + offset_us)
+        offset_us += window.duration_us
+
+
+@dataclass(frozen=True)
+class Consistent:
+    """Algorithm 1: flows of drawn sizes at drawn times.
+
+    As many flows as carry the load by their mean size, one mean gap apart.
+    """
+
+    name: ClassVar[str] = "consistent"
+
+    pairs: tuple[Pair, ...]
+    """Pairs of hosts. Each flow's pair is drawn; all are equally likely."""
+    load_bps: int
+    sizes: SizeDistribution
+    gaps: str = "exponential"
+    """Distribution of the gaps between starts, a key of `GAPS`; ``poisson`` as printed."""
+    draw: str = "matched"
+    """Way to draw, a key of `DRAWS`; ``printed`` as printed."""
+    window_us: int = 10_000_000
+    """Approximate length of a window of endless traffic. Every window has at least one flow."""
+
+    def __post_init__(self) -> None:
+        _check(self.pairs, self.load_bps, self.window_us)
+        _check_key("gaps", self.gaps, GAPS)
+        _check_key("draw", self.draw, DRAWS)
+
+    def flows_in(self, duration_us: int) -> int:
+        return _checked(max(int(self._bytes_in(duration_us) / self.sizes.mean_bytes), 1))
+
+    def schedule(self, duration_us: int, rng: Random) -> Schedule:
+        flows = self._flows(self._sizes(duration_us, rng), duration_us, rng)
+        return Schedule(tuple(flows), duration_us, self._about)
+
+    def window(self, rng: Random) -> Schedule:
+        sizes = self._sizes(self.window_us, rng)
+        length_us = DRAWS[self.draw].window_us(self.window_us, sum(sizes) * 8e6 / self.load_bps)
+        flows = tuple(self._flows(sizes, length_us, rng))
+        return Schedule(flows, max(round(length_us), flows[-1].start_us), self._about)
+
+    def _sizes(self, duration_us: int, rng: Random) -> list[int]:
+        total_bytes = float(self._bytes_in(duration_us))
+        return DRAWS[self.draw].sizes(self.sizes, self.flows_in(duration_us), total_bytes, rng)
+
+    def _bytes_in(self, duration_us: int) -> Fraction:
+        return Fraction(self.load_bps * duration_us, 8 * 10**6)
+
+    def _flows(self, sizes: Sequence[int], time_us: float, rng: Random) -> Iterator[ScheduledFlow]:
+        starts = DRAWS[self.draw].starts(GAPS[self.gaps], len(sizes), time_us, rng)
+        for start_us, size_bytes in zip(starts, sizes, strict=True):
+            src, dst = choice(self.pairs, rng)
+            yield ScheduledFlow(int(start_us), src, dst, size_bytes)
+
+    @property
+    def _about(self) -> dict[str, str]:
+        return {
+            "model": self.name,
+            "load_bps": str(self.load_bps),
+            "sizes": f"{self.sizes.name} ({self.sizes.draw}), mean {float(self.sizes.mean_bytes):.0f} B",
+            "gaps": self.gaps,
+            "draw": self.draw,
+        }
+
+
+BURST_PERIOD = 10
+"""Period of the bursts, in multiples of a burst's length."""
+BURST_SHARE = Fraction(3, 10)
+"""Part of a period's bytes that its burst carries."""
+BURST_FLOWS = 2
+MIN_FLOWS_BETWEEN = 8
+"""Minimum number of flows in the rest of a period; with fewer, sizes are scaled down."""
+SPLIT_DEVIATION = 0.15
+"""Standard deviation of the first flow's share of a burst, around a half. The thesis says that the split is normal, but
+not how wide."""
+SPLIT_LIMITS = (0.05, 0.95)
+
+
+@dataclass(frozen=True)
+class Burst:
+    """Algorithm 2: a burst of two flows in the first tenth of each period, Algorithm 1 in the rest of it.
+
+    The burst's two flows carry 3/10 of the period's bytes; their split is normal, their starts exponential from the
+    burst's beginning on (mean: half of it), both cut off where they would leave it. In the other 9/10 of the period
+    are as many flows as carry 7/10 of the bytes by their mean size, rounded down; where those are fewer than 8, 8 with
+    sizes that are scaled down. ``matched`` makes up for the rounding, too, by scaling sizes up (by an eighth at most).
+    """
+
+    name: ClassVar[str] = "burst"
+
+    pairs: tuple[Pair, ...]
+    load_bps: int
+    sizes: SizeDistribution
+    gaps: str = "exponential"
+    draw: str = "matched"
+    burst_us: int = 1000
+    """Length of a burst. The period is ten times as long."""
+    window_us: int = 10_000_000
+    """Approximate length of a window of endless traffic, made of whole periods."""
+
+    def __post_init__(self) -> None:
+        _check(self.pairs, self.load_bps, self.window_us)
+        _check_key("gaps", self.gaps, GAPS)
+        _check_key("draw", self.draw, DRAWS)
+        if self.burst_us < 1:
+            raise ValueError(f"a burst cannot take {self.burst_us} us (give 1 or more)")
+        if self.load_bps * self.period_us < 10**8:
+            raise ValueError(
+                f"{self.load_bps} bit/s are {self.load_bps * self.period_us / 8e6:.1f} bytes in a period of"
+                f" {self.period_us} us (give a higher load or longer bursts)"
+            )
+
+    @property
+    def period_us(self) -> int:
+        return BURST_PERIOD * self.burst_us
+
+    def flows_in(self, duration_us: int) -> int:
+        return _checked(self._periods(duration_us) * (self._between()[0] + BURST_FLOWS))
+
+    def schedule(self, duration_us: int, rng: Random) -> Schedule:
+        """Return a schedule of whole periods, at least one: `duration_us` is rounded to them."""
+        self.flows_in(duration_us)
+        periods = self._periods(duration_us)
+        flows = list(self._flows(periods, rng))
+        flows.sort(key=attrgetter("start_us"))
+        return Schedule(tuple(flows), periods * self.period_us, self._about)
+
+    def window(self, rng: Random) -> Schedule:
+        return self.schedule(self.window_us, rng)
+
+    def _flows(self, periods: int, rng: Random) -> Iterator[ScheduledFlow]:
+        between = self._between_bytes
+        flows, scale = self._between()
+        total_bytes = float(flows * periods * self.sizes.mean_bytes)
+        drawn = DRAWS[self.draw].sizes(self.sizes, flows * periods, total_bytes, rng)
+        sizes = [max(round(size * scale), 1) for size in drawn]
+        rest_us = self.period_us - self.burst_us
+        burst_bytes = round(self._period_bytes - between)
+        for period in range(periods):
+            begin_us = period * self.period_us
+            yield from self._burst(begin_us, burst_bytes, rng)
+            starts = DRAWS[self.draw].starts(GAPS[self.gaps], flows, rest_us, rng)
+            for start_us, size_bytes in zip(starts, sizes[period * flows : (period + 1) * flows], strict=True):
+                # As printed, the last gaps may lead into the next period's burst; they end with their period here.
+                inside_us = min(int(start_us), rest_us - 1)
+                yield ScheduledFlow(begin_us + self.burst_us + inside_us, *choice(self.pairs, rng), size_bytes)
+
+    def _burst(self, begin_us: int, total_bytes: int, rng: Random) -> Iterator[ScheduledFlow]:
+        share = min(max(normal(0.5, SPLIT_DEVIATION, rng), SPLIT_LIMITS[0]), SPLIT_LIMITS[1])
+        first = min(max(round(total_bytes * share), 1), total_bytes - 1)
+        for size_bytes in (first, total_bytes - first):
+            start_us = int(exponential_below(self.burst_us / BURST_FLOWS, self.burst_us, rng))
+            yield ScheduledFlow(begin_us + start_us, *choice(self.pairs, rng), size_bytes)
+
+    def _periods(self, duration_us: int) -> int:
+        return max(round(duration_us / self.period_us), 1)
+
+    def _between(self) -> tuple[int, float]:
+        """Return the flows between two bursts, and the factor of their sizes."""
+        wanted = self._between_bytes / self.sizes.mean_bytes
+        flows = max(int(wanted), MIN_FLOWS_BETWEEN)
+        scale = float(wanted / flows)
+        return flows, _SCALES[self.draw](scale)
+
+    @property
+    def _period_bytes(self) -> Fraction:
+        return Fraction(self.load_bps * self.period_us, 8 * 10**6)
+
+    @property
+    def _between_bytes(self) -> Fraction:
+        return self._period_bytes * (1 - BURST_SHARE)
+
+    @property
+    def _about(self) -> dict[str, str]:
+        flows, scale = self._between()
+        return {
+            "model": self.name,
+            "load_bps": str(self.load_bps),
+            "sizes": f"{self.sizes.name} ({self.sizes.draw}), mean {float(self.sizes.mean_bytes):.0f} B",
+            "gaps": self.gaps,
+            "draw": self.draw,
+            "burst_us": str(self.burst_us),
+            "between": f"{flows} flows in a period, sizes times {scale:.4g}",
+        }
+
+
+_SCALES = {"matched": lambda scale: scale, "printed": lambda scale: min(scale, 1.0)}
+"""Factor of the sizes between bursts, by draw, from the factor that makes `flows` of them carry what they should."""
+
+
+@dataclass(frozen=True)
+class Long:
+    """Flows as ``iperf -b`` sends them: `parallel` in all, each at an equal part of the load, for ever.
+
+    They go round the pairs in order and are given in pieces of `window_us` (see `PacedFlow`). Nothing is drawn.
+    """
+
+    name: ClassVar[str] = "long"
+
+    pairs: tuple[Pair, ...]
+    load_bps: int
+    parallel: int = 4
+    window_us: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        _check(self.pairs, self.load_bps, self.window_us)
+        if not 1 <= self.parallel <= 65536:
+            raise ValueError(f"{self.parallel} is not a number of parallel flows (give 1 to 65536)")
+        if self.load_bps * self.window_us < 8 * 10**6 * self.parallel:
+            raise ValueError(
+                f"{self.load_bps} bit/s are less than a byte for each of {self.parallel} flows in {self.window_us} us"
+                " (give a higher load or longer pieces)"
+            )
+
+    def flows_in(self, duration_us: int) -> int:
+        return _checked(-(-duration_us // self.window_us) * self.parallel)
+
+    def schedule(self, duration_us: int, rng: Random) -> Schedule:
+        self.flows_in(duration_us)
+        flows: list[ScheduledFlow] = []
+        for start_us in range(0, duration_us, self.window_us):
+            end_us = min(start_us + self.window_us, duration_us)
+            flows += self._pieces(start_us, end_us)
+        return Schedule(tuple(flows), duration_us, self._about)
+
+    def window(self, rng: Random) -> Schedule:
+        return self.schedule(self.window_us, rng)
+
+    def _pieces(self, start_us: int, end_us: int) -> Iterator[PacedFlow]:
+        begin, end = (self.load_bps * at_us // (8 * 10**6) for at_us in (start_us, end_us))
+        for number in range(self.parallel):
+            src, dst = self.pairs[number % len(self.pairs)]
+            # Bytes go round, so that all of them together are exact and none ever gets less than before.
+            rest = self.parallel - 1 - number
+            size_bytes = (end + rest) // self.parallel - (begin + rest) // self.parallel
+            if size_bytes > 0:
+                rate_bps = -(-self.load_bps // self.parallel)
+                yield PacedFlow(start_us, src, dst, size_bytes, rate_bps, number // len(self.pairs))
+
+    @property
+    def _about(self) -> dict[str, str]:
+        return {"model": self.name, "load_bps": str(self.load_bps), "parallel": str(self.parallel)}
+
+
+def pairs_of(sources: Sequence[str], destinations: Sequence[str]) -> tuple[Pair, ...]:
+    """Return pairs of every source with every destination, but of none with itself."""
+    return tuple((src, dst) for src in sources for dst in destinations if src != dst)
+
+
+MAX_FLOWS = 10**7
+"""Maximum number of flows in a schedule, or in a window of endless traffic. More are a mistake of units and would fill
+the memory."""
+_HOST = re.compile(r'[^\s,"#]+')
+"""Names that the line of a schedule can hold unquoted."""
+
+
+def _check(pairs: Sequence[Pair], load_bps: int, window_us: int) -> None:
+    if not pairs:
+        raise ValueError("there is no pair of different hosts (name a source and a destination)")
+    for name in dict.fromkeys(name for pair in pairs for name in pair):
+        if not _HOST.fullmatch(name):
+            raise ValueError(f"{shown(name)} is not a name of a host (no spaces, commas, quotes or '#')")
+    for src, dst in pairs:
+        if src == dst:
+            raise ValueError(f"{src} cannot send to itself (name two hosts)")
+    if load_bps < 1:
+        raise ValueError(f"{load_bps} bit/s is not a load (give 1 or more)")
+    if window_us < 1:
+        raise ValueError(f"{window_us} us is not a window (give 1 or more)")
+
+
+def _checked(flows: int) -> int:
+    if flows > MAX_FLOWS:
+        raise ValueError(
+            f"{flows} flows are too many at once (at most {MAX_FLOWS}: give a lower load, larger sizes or less time)"
+        )
+    return flows
+
+
+def _check_key(what: str, key: str, known: Mapping[str, object]) -> None:
+    if key not in known:
+        raise ValueError(f"unknown {what} '{key}' ({suggestion(key, known)})")

@@ -1,0 +1,60 @@
+"""The target without packets: the fluid simulator, driven by a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from echelon.errors import RunError
+from echelon.fluid import BackgroundFlow, FluidError, Windows, simulate
+from echelon.lab.endhosts.shim import ACK_BYTES
+from echelon.lab.scenarios.results import PolicyRun
+from echelon.lab.scenarios.scenario import Scenario
+from echelon.policies.base import Policy
+
+
+def run(
+    scenario: Scenario,
+    label: str,
+    make: Callable[[], Policy],
+    progress: Callable[[str, int], None],
+    *,
+    ideal: bool = False,
+    end_s: Fraction | None = None,
+) -> PolicyRun:
+    """Run `scenario` under the policy that `make` makes; `progress(job, iteration)` is told of each finished one.
+
+    The model executes the plan; `ideal`: it gives flows the rates that the policy would give them if switches had a
+    queue for each. It has no packets and no controller: of the
+    transport only the windows matter, and controller settings have no effect. With `end_s`, jobs iterate until that
+    time, in seconds, instead of as often as the scenario says. Raises `PlanError` for what the policy cannot plan,
+    `RunError` if the run stalls.
+    """
+    if scenario.traffic:
+        raise RunError(
+            f"policy {label}: cross traffic ('{scenario.traffic[0].name}') uses TCP, which needs packets, and this "
+            "target has none (use --target softswitch, or background traffic at a constant rate)"
+        )
+    transport = scenario.transport
+    try:
+        result = simulate(
+            scenario.jobs,
+            scenario.fabric,
+            make(),
+            scenario.iterations if end_s is None else None,
+            believed=scenario.believed_jobs,
+            background=[
+                BackgroundFlow(traffic.name, traffic.src, traffic.dst, max_rate_Bps=Fraction(traffic.rate_bps, 8))
+                for traffic in scenario.background
+            ],
+            delays={(delay.job, delay.worker, delay.iteration): delay.delay_s for delay in scenario.delays},
+            until=scenario.until if end_s is None else end_s,
+            on_iteration=progress,
+            ideal=ideal,
+            windows=Windows(
+                transport.packet_bytes, transport.window_packets, transport.initial_window_packets, ACK_BYTES
+            ),
+        )
+    except FluidError as error:
+        raise RunError(f"policy {label}: {error}") from error
+    return PolicyRun(result.jobs, paths=result.plan.paths)

@@ -1,0 +1,183 @@
+"""Emulated jobs, packet by packet, through switches in virtual time.
+
+The controller is the service's (`echelon.control`). It reaches the switches only by the sessions of their target, over
+sockets, as it would reach real ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+from echelon.control.jobs import BuiltJob
+from echelon.errors import RunError
+from echelon.fabric.model import Fabric
+from echelon.jobs.graph import FlowKey
+from echelon.jobs.spec import JobSpec
+from echelon.lab.endhosts.emulator import TrainingEmulator
+from echelon.lab.endhosts.flow_ends import NS_PER_S
+from echelon.lab.scenarios.results import PolicyRun, SwitchStats
+from echelon.lab.scenarios.scenario import Scenario
+from echelon.lab.virtual.controller import VirtualController
+from echelon.lowering.capabilities import Capabilities, QueueDepthMarks
+from echelon.lowering.identity import Identity
+from echelon.policies.base import Policy
+from echelon.progress import UNSEEN, CommandProgress, counted
+from echelon.southbound.errors import SouthboundError
+from echelon.southbound.intents import IntentSession
+from echelon.targets import DEFAULT_TARGET, TARGETS, Site, Target
+from echelon.targets.virtual import VirtualSwitches
+
+Observer = Callable[[VirtualSwitches, TrainingEmulator], None]
+
+
+def run(
+    scenario: Scenario,
+    label: str,
+    make: Callable[[], Policy],
+    progress: Callable[[str, int], None],
+    observe: Observer | None = None,
+    target: str = DEFAULT_TARGET,
+    end_s: Fraction | None = None,
+    shown: CommandProgress = UNSEEN,
+) -> PolicyRun:
+    """Run `scenario` under one policy. `observe` is called once at the end, before anything is taken down.
+
+    `progress(job, iteration)` is called for each finished iteration; `shown` is told what is being done. With
+    `end_s`, jobs iterate until that time, in seconds, instead of as often as the scenario says.
+
+    Raises `PlanError` for what the fabric or the switches cannot carry, `RunError` for a run that broke.
+    """
+    try:
+        return _run(scenario.described, label, make, progress, observe, TARGETS[target], end_s, shown)
+    except SouthboundError as error:
+        raise RunError(f"{label}: {error}") from error
+
+
+def _run(
+    scenario: Scenario,
+    label: str,
+    make: Callable[[], Policy],
+    progress: Callable[[str, int], None],
+    observe: Observer | None,
+    target: Target[Any],
+    end_s: Fraction | None,
+    shown: CommandProgress,
+) -> PolicyRun:
+    identities, fabric = scenario.identities, scenario.fabric
+    build = target.virtual_fabric()
+    if build is None:
+        raise RunError(f"target {target.name} does not run in virtual time (choose another one)")
+    capabilities = _as_set(target.capabilities(target.options()), scenario)
+    shown.doing(f"{label}: starting {counted(len(fabric.switches), 'switch', 'switches')}")
+    with (
+        build(fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
+        VirtualController(
+            fabric,
+            believed(scenario, identities),
+            make(),
+            sessions(target, fabric, testbed.addresses),
+            capabilities,
+            acknowledged=testbed.acknowledged,
+        ) as controller,
+    ):
+
+        def on_iteration(job: str, iteration: int, _now_ns: int) -> None:
+            progress(job, iteration)
+            if scenario.stop_controller_after_iteration is not None:
+                testbed.clock.stop()
+
+        def done() -> bool:
+            # Between events, because closing the sessions needs the switches to answer.
+            last = scenario.stop_controller_after_iteration
+            if last is not None and emulator.completion.common_iterations >= last:
+                controller.stop()
+                emulator.release()  # as host agents do that have lost their scheduler
+            return emulator.done or controller.failed or (end_ns is not None and testbed.clock.now_ns >= end_ns)
+
+        emulator = TrainingEmulator(
+            testbed.clock,
+            testbed.nics,
+            fabric,
+            controller.plan.delayed(scenario.jobs),
+            identities,
+            transport=scenario.transport,
+            iterations=scenario.iterations if end_s is None else None,
+            until=scenario.until,
+            delays=scenario.delays,
+            background=scenario.background,
+            traffic=scenario.traffic,
+            seed=scenario.seed,
+            on_iteration=on_iteration,
+            paced=controller.plan.reactive,
+            ranking=(lambda flow: controller.plan.ranking_at_host(flow)) if controller.plan.hosts_rank else None,
+        )
+        if controller.plan.reactive:
+            testbed.decide_with(lambda: emulator.pace(controller.plan.rates_Bps))
+        for name, host in emulator.hosts.items():
+            testbed.receive_with(name, host.deliver)
+        shown.doing(f"{label}: running {counted(len(scenario.jobs), 'job')}")
+        emulator.start()
+        end_ns = None if end_s is None else testbed.clock.now_ns + round(end_s * NS_PER_S)
+        if end_ns is not None:
+            testbed.clock.at(end_ns, testbed.clock.stop)
+        testbed.run(done)
+        controller.raise_failure()
+        if observe is not None:
+            observe(testbed, emulator)
+        return PolicyRun(
+            emulator.records,
+            {
+                name: SwitchStats(
+                    switch.packets_in,
+                    switch.packets_out,
+                    switch.packets_dropped,
+                    controller.entries[name],
+                    testbed.digests[name],
+                )
+                for name, switch in testbed.switches.items()
+            },
+            emulator.reordered_packets,
+            emulator.retransmitted_packets,
+            controller.plan.paths,
+            emulator.traffic.outcomes,
+        )
+
+
+def believed(scenario: Scenario, identities: Mapping[FlowKey, Identity]) -> list[tuple[JobSpec, BuiltJob]]:
+    """Return the jobs as the controller is told of them, with a profile that may be wrong."""
+    of_jobs: dict[str, dict[str, Identity]] = {}
+    for (job, flow), identity in identities.items():
+        of_jobs.setdefault(job, {})[flow] = identity
+    return [(scenario.specs[job.name], BuiltJob(job, of_jobs.get(job.name, {}))) for job in scenario.believed_jobs]
+
+
+def sessions(target: Target[Any], fabric: Fabric, addresses: Mapping[str, str]) -> dict[str, IntentSession]:
+    """Return a session, to be opened, with each switch of the fabric; all are of one target with its default options.
+
+    Raise `RunError` if the P4 program was not compiled for the target.
+    """
+    options = target.options()
+    make = target.session_factory(options)
+    try:
+        program = target.program()
+    except FileNotFoundError as error:
+        raise RunError(f"target {target.name}: {error}") from None
+    made = {}
+    for name, switch in fabric.switches.items():
+        rates_bps = {port: fabric.rate_bps[name, to] for port, to in fabric.ports[name].items()}
+        queues = target.queue_driver(options, Site(name, rates_bps))
+        made[name] = make(name, addresses[name], switch.device_id, program, queues=queues)
+    return made
+
+
+def _as_set(capabilities: Capabilities, scenario: Scenario) -> Capabilities:
+    """Return the capabilities with the ECN threshold and the depth of queues that the scenario sets, if it does."""
+    ecn, outer = capabilities.ecn, capabilities.outer_queues
+    if scenario.ecn_threshold_packets is not None and isinstance(ecn, QueueDepthMarks):
+        ecn = replace(ecn, packets=scenario.ecn_threshold_packets)
+    if scenario.queue_bytes is not None and outer is not None:
+        outer = replace(outer, depth_packets=-(-scenario.queue_bytes // outer.frame_bytes))
+    return replace(capabilities, ecn=ecn, outer_queues=outer)

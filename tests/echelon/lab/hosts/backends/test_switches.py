@@ -1,0 +1,119 @@
+"""Switches as processes: how they start, die and are reported."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from echelon.errors import RunError
+from echelon.lab.hosts import sandbox
+from echelon.processes import free_port
+from echelon.targets import TARGETS
+from echelon.targets.bmv2 import launcher as bmv2_launcher
+from echelon.targets.bmv2 import sockets
+from echelon.targets.bmv2.launcher import Bmv2Launcher
+from echelon.targets.launching import Place, Ports, accepts
+from echelon.targets.softswitch.launcher import SoftswitchLauncher
+from tests.echelon.lab.hosts.backends.inside import look
+
+needs_sandbox = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
+needs_bmv2 = pytest.mark.skipif(
+    shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not installed"
+)
+
+OPTIONS = {
+    "softswitch": {"target": "softswitch"},
+    "bmv2": {"target": "bmv2", "interfaces": {"1": "tor-eth1", "2": "tor-eth2"}, "mtu": 1500, "depth": 11},
+}
+
+
+@needs_sandbox
+@pytest.mark.parametrize("target", ["softswitch", pytest.param("bmv2", marks=[pytest.mark.bmv2, needs_bmv2])])
+def test_a_switch_lives_as_long_as_it_is_wanted(target: str) -> None:
+    seen = look(target, "switch")["switch"]
+    problem = seen.pop("problem")
+    assert seen == {
+        "address": True,
+        "target": target,
+        "options": OPTIONS[target],
+        "nice": max(-20, os.getpriority(os.PRIO_PROCESS, 0) - 10),
+        "files": ["echelon.yaml", "fabric.yaml", "tor.log"],
+        "orphan_died": True,
+    }
+    assert problem.startswith("switch tor: ")
+    assert "ended by SIGKILL" in problem
+    assert "\n" not in problem
+
+
+PLACE = Place("s1", 1, {1: "s1-eth1"}, {1: 10**7})
+PORTS = Ports(9559, 9090)
+
+
+def test_a_switch_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    launcher = TARGETS["bmv2"].launcher()
+    assert launcher is not None
+    with pytest.raises(RunError, match=r"^target bmv2: simple_switch_grpc is not installed \(.*softswitch\)$"):
+        launcher.launch(PLACE, tmp_path)
+
+
+def test_the_depth_of_queues_is_passed_on() -> None:
+    launcher = SoftswitchLauncher()
+    rates = ["--port-rate", "1=10000000"]
+    assert launcher.arguments(PLACE, PORTS) == rates
+    assert launcher.arguments(replace(PLACE, queue_bytes=100_000), PORTS) == [*rates, "--queue-depth", "100000"]
+
+
+@pytest.mark.parametrize(
+    ("mtu", "queue_bytes", "depth"), [(1500, None, 11), (1500, 10_000, 6), (1500, 100, 1), (9000, None, 1)]
+)
+def test_bmv2_counts_packets(
+    mtu: int, queue_bytes: int | None, depth: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "wmem_default").write_text("212992\n")
+    monkeypatch.setattr(sockets, "SEND_BUFFER", tmp_path / "wmem_default")
+    monkeypatch.setattr(bmv2_launcher, "mtu_bytes", lambda _interface: mtu)
+    launcher = Bmv2Launcher()
+    assert launcher.entry(replace(PLACE, queue_bytes=queue_bytes), PORTS)["depth"] == depth
+    with pytest.raises(RunError, match=r"^switch s1: queues of 1000000 bytes are more than BMv2 holds here, .*less"):
+        launcher.entry(replace(PLACE, queue_bytes=1_000_000), PORTS)
+
+
+HELP = {
+    "with nanomsg": "  --thrift-port arg\n  --notifications-addr arg  Specify the nanomsg address\n",
+    "without": "  --thrift-port arg\n  --device-id arg\n",
+}
+
+
+@pytest.mark.parametrize("built", HELP)
+def test_bmv2_is_given_only_the_options_that_it_takes(
+    built: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """BMv2 ends with its help text when it does not know an option. An executable is asked once."""
+    asked = tmp_path / "asked"
+    command = tmp_path / "simple_switch_grpc"
+    command.write_text(f"#!/bin/sh\necho asked >> {asked}\ncat <<'END'\n{HELP[built]}END\nexit 1\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    own = Bmv2Launcher().arguments(PLACE, PORTS)
+    assert own[:2] == ["--thrift-port", "9090"]
+    assert ("--notifications-addr" in own) == (built == "with nanomsg")
+    Bmv2Launcher().arguments(PLACE, PORTS)
+    assert asked.read_text() == "asked\n"
+
+
+def test_the_embedded_switch_says_what_it_takes() -> None:
+    command = SoftswitchLauncher().find()
+    assert accepts(command, "--port-rate")
+    assert not accepts(command, "--port")
+    assert "--port-rate" in subprocess.run([command, "--help"], capture_output=True, text=True, check=True).stdout
+
+
+def test_no_port_is_given_twice() -> None:
+    ports = [free_port() for _ in range(100)]
+    assert len(set(ports)) == len(ports)

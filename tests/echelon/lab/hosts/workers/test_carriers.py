@@ -1,0 +1,239 @@
+"""Flows between two hosts over real sockets, on loopback: both ends in one loop."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from fractions import Fraction
+from itertools import count
+from typing import Any
+
+import pytest
+
+from echelon.errors import RunError
+from echelon.jobs.graph import ComputeUnit, Flow, Job
+from echelon.lab.endhosts.segments import DataSegment
+from echelon.lab.endhosts.shim import SHIM_PORT, SHIM_VERSION, ShimPayloads, flow_key
+from echelon.lab.hosts.loop import RealTimeLoop
+from echelon.lab.hosts.workers import shim_sockets, tcp
+from echelon.lab.hosts.workers.assignment import Assignment, ShimCarriage, TcpCarriage
+from echelon.lab.hosts.workers.carriers import FlowEvents, SocketCarrier
+
+PATIENCE_NS = 30_000_000_000
+SIZES = {"f": 300_000, "g": 1, "h": 40_000}
+JOB = Job(
+    "job",
+    (ComputeUnit("a", "h1", Fraction(0)),),
+    (
+        *(Flow(name, "h1", "h2", size, ("a",)) for name, size in SIZES.items()),
+        Flow("back", "h2", "h1", 5_000, ("f", "g", "h")),
+    ),
+    (),
+)
+SHIM = ShimCarriage(7, {flow.name: number for number, flow in enumerate(JOB.flows)})
+TCP = TcpCarriage(5001, 5002)
+PLACES = count(1)
+
+
+def places() -> dict[str, str]:
+    """Return addresses of loopback that no other process of these tests has."""
+    net = f"127.{1 + os.getpid() % 250}.{os.getpid() // 250 % 250}"
+    return {host: f"{net}.{next(PLACES)}" for host in ("h1", "h2")}
+
+
+class Recorder:
+    """The events of a carrier, and the iteration that its host is in."""
+
+    def __init__(self, stop_after: int, loop: RealTimeLoop) -> None:
+        self.started: list[tuple[str, int]] = []
+        self.received: list[tuple[str, int]] = []
+        self.sent: list[str] = []
+        self.times: list[int] = []
+        self.iteration = 1
+        self._loop, self.stop_after = loop, stop_after
+        self.events = FlowEvents(self._on_started, self._on_sent, self._on_received, lambda: self.iteration)
+
+    def _on_started(self, flow: str, iteration: int, at_ns: int) -> None:
+        self.started.append((flow, iteration))
+        self.times.append(at_ns)
+
+    def _on_received(self, flow: str, iteration: int, at_ns: int) -> None:
+        self.received.append((flow, iteration))
+        self.times.append(at_ns)
+
+    def _on_sent(self, flow: str) -> None:
+        self.sent.append(flow)
+        if len(self.sent) == self.stop_after:
+            self._loop.stop()
+
+
+def assignment(host: str, addresses: dict[str, str], **others: Any) -> Assignment:
+    given: dict[str, Any] = {
+        "rate_bps": 200_000_000,
+        "packet_bytes": 1250,
+        "window_packets": 8,
+        "initial_window_packets": 1,
+        "retransmit_after_ns": 200_000_000,
+        "tcp_window_bytes": 1_000_000,
+        "ecn": False,
+        "computing": "timed",
+    }
+    return Assignment(host, "", addresses, (), **(given | others))
+
+
+Pair = tuple[RealTimeLoop, dict[str, SocketCarrier], dict[str, Recorder], dict[str, str]]
+
+
+@contextmanager
+def pair(kind: Any, carriage: Any, stop_after: int, **others: Any) -> Iterator[Pair]:
+    loop = RealTimeLoop()
+    addresses = places()
+    recorders = {host: Recorder(stop_after, loop) for host in addresses}
+    with ExitStack() as sockets:
+        carriers = {
+            host: kind.carriers(
+                loop, assignment(host, addresses, **others), {"job": (JOB, carriage, of.events)}, sockets
+            )["job"]
+            for host, of in recorders.items()
+        }
+        missing = set(carriers)
+
+        def connected(host: str) -> None:
+            missing.discard(host)
+            if not missing:
+                loop.stop()
+
+        for host, carrier in carriers.items():
+            carrier.connect(lambda host=host: connected(host))  # type: ignore[misc]
+        loop.at(loop.now_ns + PATIENCE_NS, pytest.fail, "it takes too long")
+        if missing:
+            loop.run()
+        yield loop, carriers, recorders, addresses
+
+
+def flow(name: str) -> Flow:
+    return next(flow for flow in JOB.flows if flow.name == name)
+
+
+@pytest.mark.parametrize(("kind", "carriage"), [(shim_sockets, SHIM), (tcp, TCP)])
+def test_every_flow_is_started_received_and_known_to_be(kind: Any, carriage: Any) -> None:
+    with pair(kind, carriage, len(SIZES)) as (loop, carriers, recorders, _):
+        for name in SIZES:
+            carriers["h1"].send(flow(name), 1)
+        loop.run()
+        assert recorders["h1"].started == [(name, 1) for name in SIZES]
+        assert sorted(recorders["h2"].received) == sorted((name, 1) for name in SIZES)
+        assert sorted(recorders["h1"].sent) == sorted(SIZES)
+        assert min(recorders["h2"].times) >= min(recorders["h1"].times)
+        recorders["h1"].stop_after = -1
+        recorders["h2"].stop_after = 1
+        carriers["h2"].send(flow("back"), 1)
+        loop.run()
+        assert recorders["h1"].received == [("back", 1)]
+        assert recorders["h2"].sent == ["back"]
+        assert all(carrier.counts.retransmitted == 0 for carrier in carriers.values())
+
+
+@pytest.mark.parametrize(("kind", "carriage"), [(shim_sockets, SHIM), (tcp, TCP)])
+def test_a_flow_of_the_next_iteration_may_come_early(kind: Any, carriage: Any) -> None:
+    """The flow comes before its host was told to begin that iteration: there, it is still iteration 1."""
+    with pair(kind, carriage, len(SIZES)) as (loop, carriers, recorders, _):
+        for iteration in (1, 2):
+            for name in SIZES:
+                carriers["h1"].send(flow(name), iteration)
+            recorders["h1"].sent.clear()
+            loop.run()
+        assert sorted(recorders["h2"].received) == sorted((name, i) for name in SIZES for i in (1, 2))
+
+
+def test_flows_over_tcp_follow_each_other() -> None:
+    with pair(tcp, TCP, len(SIZES)) as (loop, carriers, recorders, _):
+        for name in SIZES:
+            carriers["h1"].send(flow(name), 1)
+        loop.run()
+        assert [name for name, _ in recorders["h2"].received] == list(SIZES)
+        assert recorders["h1"].sent == list(SIZES)
+
+
+def test_lost_packets_are_sent_again() -> None:
+    """The receive buffer holds a few packets: those that find it full are gone."""
+    with pair(shim_sockets, SHIM, 1, window_packets=500, initial_window_packets=500, rate_bps=10**10) as (
+        loop,
+        carriers,
+        recorders,
+        _,
+    ):
+        receiving = carriers["h2"].sockets.incoming  # type: ignore[attr-defined]
+        receiving.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        carriers["h1"].send(flow("f"), 1)
+        loop.run()
+        assert carriers["h1"].counts.retransmitted > 0
+        assert recorders["h2"].received == [("f", 1)]
+
+
+def test_packets_of_nobody_change_nothing() -> None:
+    def data(key: bytes) -> bytes:
+        return ShimPayloads(key).data(DataSegment(100, 142))
+
+    other_version = bytes([(SHIM_VERSION + 1) << 4])
+    with pair(shim_sockets, SHIM, 1) as (loop, carriers, recorders, addresses):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+            for payload in (
+                b"",
+                b"short",
+                bytes(100),
+                other_version + data(flow_key(1, 7, 0))[1:],
+                data(flow_key(1, 99, 0)),  # a job that is not here
+                data(flow_key(1, 7, 99)),  # a flow that it does not have
+                data(flow_key(9, 7, 0)),  # an iteration that is far away
+            ):
+                stranger.sendto(payload, (addresses["h2"], SHIM_PORT))
+        carriers["h1"].send(flow("h"), 1)
+        loop.run()
+        assert recorders["h2"].received == [("h", 1)]
+
+
+def test_frames_go_out_at_the_hosts_rate_and_in_order() -> None:
+    """The k-th frame is never earlier than its turn; how much later it is depends on the machine."""
+    loop = RealTimeLoop()
+    addresses = places()
+    rate_bps, frames = 8_000_000, 20
+    with ExitStack() as sockets, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        paced = shim_sockets.PacedSockets(loop, addresses["h1"], rate_bps, sockets)
+        receiver.bind((addresses["h2"], SHIM_PORT))
+        arrivals: list[tuple[int, int]] = []
+
+        def on_readable() -> None:
+            arrivals.append((receiver.recv(2000)[0], loop.now_ns))
+            if len(arrivals) == frames:
+                loop.stop()
+
+        loop.on_readable(receiver.fileno(), on_readable)
+        began_ns = loop.now_ns
+        for number in range(frames):
+            paced.send(shim_sockets.Datagram(40000, addresses["h2"], bytes([number]) + bytes(957)))
+        loop.run()
+    assert [number for number, _ in arrivals] == list(range(frames))
+    assert all(at_ns >= began_ns + number * 1_000_000 for number, at_ns in arrivals)
+
+
+def test_a_connection_that_cannot_be_made_is_named() -> None:
+    loop = RealTimeLoop()
+    addresses = places()
+    events = Recorder(1, loop).events
+    with ExitStack() as sockets:
+        carrier = tcp.carriers(loop, assignment("h1", addresses), {"job": (JOB, TCP, events)}, sockets)["job"]
+        refused = "job job: h1 cannot connect port 5001 to port 5002 of h2: Connection refused"
+        carrier.connect(lambda: None)
+        with pytest.raises(RunError, match=refused):
+            loop.run()
+
+
+def test_a_peer_that_goes_is_named() -> None:
+    with pair(tcp, TCP, 1) as (loop, carriers, _, _):
+        ending = carriers["h2"]._outgoing["h1"]._socket  # type: ignore[attr-defined]  # noqa: SLF001
+        ending.shutdown(socket.SHUT_WR)
+        with pytest.raises(RunError, match="job job: connection from h2 was closed at the other end"):
+            loop.run()

@@ -1,0 +1,244 @@
+"""Pictures of finished runs: one file of each kind and format, the same each time, and nothing that was not run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.image import imread
+from typer.testing import CliRunner, Result
+
+from echelon.cli import app
+from echelon.lab.plots import Excerpt, MeasuredRun, kind_names, load, load_kind
+from echelon.lab.plots.kinds import links, overlap, timeline, utilisation
+from echelon.lab.plots.measured import loads_bps
+from echelon.lab.plots.style import WIDTHS_INCHES, Style
+from echelon.lab.simulation.run import simulate
+from echelon_web.viewer.results import load as view
+
+ROOT = Path(__file__).parents[4]
+KINDS = ("bars", "cdf", "iterations", "links", "overlap", "summary", "timeline", "utilisation")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("results")
+    simulate(ROOT / "topologies/scenarios/dp_pair.yaml", ["fair", "echelon"]).write(out)
+    return out
+
+
+def plot(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["plot", *map(str, arguments)])
+
+
+def test_all_kinds_are_found() -> None:
+    assert kind_names() == KINDS
+    assert all(load_kind(name).ABOUT for name in KINDS)
+
+
+def test_every_kind_in_every_format_and_the_same_again(results: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        done = plot(results, "--format", "png,svg,pdf", "-o", tmp_path / name)
+        assert done.exit_code == 0, done.output
+    files = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert files == sorted(f"{kind}.{suffix}" for kind in KINDS for suffix in ("png", "svg", "pdf"))
+    for file in files:
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
+
+
+@pytest.mark.parametrize("width", WIDTHS_INCHES)
+def test_pictures_have_the_width_of_the_page(width: str, results: Path, tmp_path: Path) -> None:
+    assert plot(results, "--kind", "cdf", "--width", width, "-o", tmp_path).exit_code == 0
+    assert imread(tmp_path / "cdf.png").shape[1] == round(300 * WIDTHS_INCHES[width])
+
+
+def test_a_policy_that_was_not_run_is_named_and_not_drawn(results: Path, tmp_path: Path) -> None:
+    done = plot(results, "--kind", "bars", "--policy", "fair", "--policy", "varys", "--format", "svg", "-o", tmp_path)
+    assert done.exit_code == 0
+    assert "varys" in done.stderr
+    assert "fair" in (drawn := (tmp_path / "bars.svg").read_text())
+    assert "varys" not in drawn
+
+
+def test_the_timeline_has_the_iterations_that_are_asked_for(results: Path) -> None:
+    selection = Excerpt(first=2, last=3)
+    run = load(results, selection)
+    rows = timeline.rows_of(run.policies["fair"], selection).values()
+    flows = [
+        flow
+        for job in json.loads((results / "results.json").read_text())["results"]["fair"]["jobs"].values()
+        for flow in job["flows"]
+        if flow["iteration"] in (2, 3)
+    ]
+    drawn = [bar.start_s for row in rows for lane in row.flows for bar in lane]
+    assert sorted(drawn) == sorted(flow["start_s"] for flow in flows)
+    assert all(row.computes for row in rows)
+
+
+def test_bars_are_where_things_happened(tmp_path: Path) -> None:
+    simulate(ROOT / "topologies/scenarios/fig2.yaml", ["fair"]).write(tmp_path)
+    selection = Excerpt()
+    h1, h2 = timeline.rows_of(load(tmp_path, selection).policies["fair"], selection).values()
+    assert [(bar.start_s, bar.finish_s, bar.label) for lane in h1.computes for bar in lane] == [
+        (0, 1, "1"),
+        (1, 2, "2"),
+        (2, 3, "3"),
+    ]
+    # Fig. 2a: the activations overlap, so that each has a lane of its own, and its ideal finish time in it.
+    assert [[(bar.start_s, bar.finish_s, bar.ideal_s) for bar in lane] for lane in h1.flows] == [
+        [(1, 4.5, 1)],
+        [(2, 6.5, 2)],
+        [(3, 7, 3)],
+    ]
+    assert [bar.finish_s for lane in h2.computes for bar in lane] == [5.5, 7.5, 8.5]
+
+
+def test_titles_say_how_iterations_compare() -> None:
+    def of(*times_s: float) -> dict[str, Any]:
+        return {"jobs": {"a": {"iteration_times_s": list(times_s), "alone_iteration_s": 1.0, "flows": []}}}
+
+    run = MeasuredRun({"fair": of(2.0, 4.0), "varys": of(9.0), "echelon": of(1.0, 1.25)})
+    assert run.message(Excerpt()) == "Under echelon iterations take 62 % less time than under fair"
+    assert run.message(Excerpt(first=1, last=1)) == "Under echelon iterations take 50 % less time than under fair"
+    same = MeasuredRun({"fair": of(2.0), "echelon": of(2.0)})
+    assert same.message(Excerpt()) == "Under echelon iterations take as long as under fair"
+    assert MeasuredRun({"fair": of(2.0)}).message(Excerpt()) == "Iterations under fair: 2.00 times the time alone"
+
+
+def test_a_timeline_of_many_workers_has_pages(results: Path, tmp_path: Path) -> None:
+    document: dict[str, Any] = json.loads((results / "results.json").read_text())
+    jobs = document["results"]["fair"]["jobs"]
+    [first, *_] = jobs.values()
+    for number in range(20):
+        moved = [{**flow, "src": f"h{number}"} for flow in first["flows"]]
+        jobs[f"job{number}"] = {**first, "flows": moved, "computes": []}
+    file = tmp_path / "results.json"
+    file.write_text(json.dumps({**document, "results": {"fair": document["results"]["fair"]}}))
+    assert plot(file, "--kind", "timeline", "-o", tmp_path).exit_code == 0
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == ["timeline-1.png", "timeline-2.png"]
+
+
+def test_utilisation_has_all_bytes_and_equal_times(results: Path) -> None:
+    """Its bins hold what the flows carried until the shortest run ended."""
+    flow = {"start_s": 1.0, "finish_s": 3.0, "bytes": 1000, "iteration": 1}
+    assert sum(loads_bps([flow], 4.0, 150)) * 4.0 / 150 == pytest.approx(8000)
+    assert sum(loads_bps([flow], 2.0, 150)) * 2.0 / 150 == pytest.approx(4000)
+    [figure] = utilisation.draw(load(results, Excerpt()), Excerpt(), Style())
+    assert len({axis.get_xlim() for axis in figure.axes}) == 1
+
+
+def test_links_have_the_uses_that_the_page_shows(results: Path) -> None:
+    selection = Excerpt()
+    [figure] = links.draw(load(results, selection, ["fair"]), selection, Style())
+    axis = figure.axes[0]
+    drawn = axis.images[0].get_array()
+    assert drawn is not None
+    uses = view(results).uses("fair")
+    shown = {label.get_text(): row.mean() for label, row in zip(axis.get_yticklabels(), drawn, strict=True)}
+    assert shown == pytest.approx({f"{a}→{b}": uses[a, b] for a, b in uses if f"{a}→{b}" in shown})
+    assert shown.keys() >= {"s1→s2", "s2→s1"}
+
+
+def test_links_without_paths_are_not_drawn(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_bytes((results / "results.json").read_bytes())
+    done = plot(tmp_path, "--kind", "links", "-o", tmp_path)
+    assert done.exit_code == 0
+    assert not list(tmp_path.glob("*.png"))
+    assert "links: not drawn, because network.json has no paths: fair, echelon" in done.stderr
+
+
+def test_the_summary_shows_what_the_cross_traffic_pays(results: Path, tmp_path: Path) -> None:
+    document: dict[str, Any] = json.loads((results / "results.json").read_text())
+    for policy, mean_s in (("fair", 0.002), ("echelon", 0.003)):
+        document["results"][policy]["traffic"] = {"web": {"mean_completion_s": mean_s}}
+    (tmp_path / "results.json").write_text(json.dumps(document))
+    assert plot(tmp_path, "--kind", "summary", "--format", "svg", "-o", tmp_path).exit_code == 0
+    drawn = " ".join((tmp_path / "summary.svg").read_text().split())
+    assert "cross traffic: web" in drawn
+    assert "flows of the" in drawn
+    assert "50 %" in drawn
+
+
+def test_without_matplotlib_results_have_no_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = simulate(ROOT / "topologies/scenarios/fig2.yaml", ["fair"])
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert [file.name for file in compared.write(tmp_path)] == ["results.json", "network.json", "report.md"]
+    assert "echelon-p4[plot]" in (tmp_path / "report.md").read_text()
+    assert not list(tmp_path.glob("*.png"))
+
+
+PLUGIN = """
+from echelon.lab.plots import charts
+ABOUT = "one line"
+def draw(run, selection, style):
+    panel = charts.Panel("x", "y", [charts.Curve("line", [0, 1], [1, 0])])
+    return [charts.chart("mine", [panel], style)]
+"""
+
+
+def test_a_kind_of_another_package_is_found(results: Path, tmp_path: Path) -> None:
+    """One that cannot be imported is named in one line."""
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    (tmp_path / "broken.py").write_text("1 / 0")
+    metadata = tmp_path / "mine-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text("[echelon.plots]\nmine = mine\nbroken = broken\n")
+    command = [sys.executable, "-m", "echelon", "plot", results, "-o", tmp_path, "--kind"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    found = subprocess.run([*command, "mine"], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout == f"{tmp_path / 'mine.png'}\n"
+    refused = subprocess.run([*command, "broken"], env=environment, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    [line] = refused.stderr.splitlines()
+    assert "'broken' (broken) cannot be imported: division by zero" in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--kind", "bar"), "--kind: unknown kind 'bar' (did you mean 'bars'?)"),
+        (("--format", "gif"), "--format: unknown format 'gif'"),
+        (("--width", "colum"), "--width: unknown width 'colum' (did you mean 'column'?)"),
+        (("--policy", "varys"), "results: none of the policies was run (there is fair, echelon)"),
+        (("--job", "x"), "there is no job to draw"),
+        (("--iterations", "3:2"), "--iterations: '3:2' is empty"),
+        *((("--kind", kind, "--iterations", "900:901"), "--iterations: there are not so many") for kind in KINDS),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: tuple[str, ...], said: str, results: Path, tmp_path: Path) -> None:
+    done = plot(results, *arguments, "-o", tmp_path / "out")
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"scenario": 1, "target": 2, "results": 3}'])
+def test_what_is_no_result_is_said(text: str, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(text)
+    done = plot(tmp_path, "-o", tmp_path)
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_times_in_which_jobs_communicate_at_once() -> None:
+    spans = {"a": overlap.united([(0, 2), (1, 3), (5, 6)]), "b": [(2.5, 5.5)], "c": [(5.2, 5.4), (8, 9)]}
+    assert spans["a"] == [(0, 3), (5, 6)]
+    assert overlap.at_once(spans) == [(2.5, 3), (5, 5.5)]
+    assert overlap.share_at_once(spans) == pytest.approx(1 / 7)
+    assert overlap.share_at_once({"a": [], "b": []}) == 0
+
+
+def test_the_last_iterations_are_drawn_unless_others_are_chosen(results: Path, tmp_path: Path) -> None:
+    done = plot(results, "--kind", "overlap", "--format", "svg", "-o", tmp_path)
+    assert "overlap: iterations 9 to 12" in done.stderr
+    chosen = plot(results, "--kind", "overlap", "--format", "svg", "--iterations", "1:2", "-o", tmp_path)
+    assert chosen.exit_code == 0
+    assert chosen.stderr == ""

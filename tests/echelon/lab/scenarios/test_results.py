@@ -1,0 +1,198 @@
+"""results.json against a record worked out by hand and against the published figures of EchelonFlow's example."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from echelon.allocation import Allocation
+from echelon.errors import RunError
+from echelon.execution import IterationRecord, JobRecord, Span
+from echelon.fabric.model import Fabric
+from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.lab.scenarios.results import PolicyRun, SwitchStats, assemble, rounded, to_text
+from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, Transport, load_scenario
+from echelon.lab.virtual import fluid_run
+from echelon.policies import make_policy
+
+SCENARIOS = Path(__file__).parents[4] / "topologies/scenarios"
+F = Fraction
+
+
+def scenario_of(job: Job, **changes: Any) -> Scenario:
+    values = {
+        "name": "made",
+        "description": "by hand",
+        "file": Path("made.yaml"),
+        "fabric": Fabric("none", {}, {}, ()),
+        "jobs": (job,),
+        "policies": (PolicyChoice("fair"),),
+        "iterations": 1,
+        "until": "exactly",
+        "seed": 0,
+        "transport": Transport(),
+        "control_latency_s": F(0),
+        "stop_controller_after_iteration": None,
+        "profile_error": F(0),
+        "delays": (),
+        "background": (),
+    }
+    return Scenario(**(values | changes))
+
+
+JOB = Job(
+    "job",
+    (ComputeUnit("produce", "h1", F(1)), ComputeUnit("consume", "h2", F(1), ("a", "b"))),
+    (Flow("b", "h1", "h2", 700, ("produce",)), Flow("a", "h1", "h2", 300, ("produce",)), Flow("free", "h2", "h1", 5)),
+    (EchelonFlow("formation", ("a", "b"), (F(0), F(1, 3))),),
+    start_s=F(10),
+)
+
+
+def iteration(number: int, start: Fraction, late: Fraction) -> IterationRecord[Fraction]:
+    """Return an iteration in which `b` starts late by `late`; everything else takes one second a step."""
+    return IterationRecord(
+        number,
+        start,
+        start + 4 + late,
+        {
+            "a": Span(start + 1, start + 2),
+            "b": Span(start + 1 + late, start + 3 + late),
+            "free": Span(start, start + F(1, 7)),
+        },
+        {"produce": Span(start, start + 1), "consume": Span(start + 3 + late, start + 4 + late)},
+        {"formation": start + 1},
+    )
+
+
+RECORD = JobRecord(
+    "job",
+    [iteration(1, F(10), F(0)), iteration(2, F(14), F(1, 2)), IterationRecord(3, F(37, 2), None, {}, {}, {})],
+)
+
+
+def test_a_record_worked_out_by_hand() -> None:
+    run = PolicyRun({"job": RECORD}, {"s1": SwitchStats(5, 4, 1, 9, 3)}, {"job": 2})
+    document = assemble(scenario_of(JOB), "toy", {"fair": run}, {"job": F(4)})
+    assert document["scenario"] == "made"
+    assert document["target"] == "toy"
+    assert document["results"]["fair"]["traffic"] == {}
+    assert document["results"]["fair"]["switches"] == {
+        "s1": {"packets_in": 5, "packets_out": 4, "packets_dropped": 1, "entries": 9, "digests": 3}
+    }
+    job = document["results"]["fair"]["jobs"]["job"]
+    flows, computes = job.pop("flows"), job.pop("computes")
+    keys = {"name", "iteration", "worker", "kind", "micro_batch", "start_s", "finish_s"}
+    assert all(unit.keys() == keys for unit in computes)
+    assert job == {
+        "iteration_times_s": [4.0, 4.5],
+        "alone_iteration_s": 4.0,
+        "mean_slowdown": 1.0625,
+        "compute_finish_s": 4.0,
+        "reordered_packets": 2,
+        # b: ends 2 s after the reference time, or 2.5 s, and should 1/3 s after it.
+        "echelonflows": {"formation": {"tardiness_s": [1.666666667, 2.166666667]}},
+    }
+    assert [(flow["name"], flow["iteration"]) for flow in flows] == [
+        (name, number) for number in (1, 2) for name in ("b", "a", "free")
+    ]
+    assert flows[3] == {
+        "name": "b",
+        "iteration": 2,
+        "micro_batch": None,
+        "src": "h1",
+        "dst": "h2",
+        "bytes": 700,
+        "start_s": 15.5,
+        "finish_s": 17.5,
+        "ideal_finish_s": 15.333333333,
+        "tardiness_s": 2.166666667,
+    }
+    assert flows[2]["ideal_finish_s"] is None
+    assert flows[2]["tardiness_s"] is None
+    assert flows[2]["finish_s"] == 10.142857143
+
+
+def test_a_job_without_a_finished_iteration_is_an_error() -> None:
+    run = PolicyRun({"job": JobRecord("job", RECORD.iterations[2:])})
+    with pytest.raises(RunError, match="policy fair: job job has finished no iteration"):
+        assemble(scenario_of(JOB), "toy", {"fair": run}, {"job": F(4)})
+
+
+@pytest.mark.parametrize(("value", "shown"), [(F(1, 3), 0.333333333), (F(-1, 10**12), 0.0), (F(5), 5.0)])
+def test_rounding(value: Fraction, shown: float) -> None:
+    assert repr(rounded(value)) == repr(shown)
+
+
+def fluid(name: str) -> dict[str, Any]:
+    scenario = load_scenario(SCENARIOS / f"{name}.yaml")
+    runs = {
+        choice.label: fluid_run.run(scenario, choice.label, lambda c=choice: make_policy(c.name), lambda *_: None)
+        for choice in scenario.policies
+    }
+    return assemble(scenario, "fluid", runs)
+
+
+def test_the_worked_example_of_echelonflow() -> None:
+    """Worker 2 has computed after 8.5 s (fair), 10 s (coflow) and 8 s (EchelonFlow), as in HotNets '22, Fig. 2."""
+    results = fluid("fig2")["results"]
+    assert {policy: of["jobs"]["pipeline"]["compute_finish_s"] for policy, of in results.items()} == {
+        "fair": 8.5,
+        "varys": 10.0,
+        "echelon": 8.0,
+    }
+    for of in results.values():
+        job = of["jobs"]["pipeline"]
+        assert job["alone_iteration_s"] == 8.0
+        # Arrangement 0, 1, 2 s after the first activation leaves at 1 s.
+        assert [flow["ideal_finish_s"] for flow in job["flows"]] == [1.0, 2.0, 3.0]
+        assert (
+            max(flow["tardiness_s"] for flow in job["flows"]) == job["echelonflows"]["activation-s1"]["tardiness_s"][0]
+        )
+
+
+def test_ideal_finish_times_are_the_true_ones_whatever_the_controller_believes() -> None:
+    scenario = replace(load_scenario(SCENARIOS / "fig2.yaml"), profile_error=F(1, 2))
+    run = fluid_run.run(scenario, "echelon", lambda: make_policy("echelon"), lambda *_: None)
+    flows = assemble(scenario, "fluid", {"echelon": run})["results"]["echelon"]["jobs"]["pipeline"]["flows"]
+    assert [flow["ideal_finish_s"] for flow in flows] == [1.0, 2.0, 3.0]
+
+
+def test_text_is_the_same_each_time_has_policies_in_order_and_reads_back() -> None:
+    document = fluid("dp_pair")
+    assert to_text(document) == to_text(fluid("dp_pair"))
+    assert json.loads(to_text(document)) == document
+    assert list(json.loads(to_text(document))["results"]) == ["fair", "echelon"]
+    with pytest.raises(ValueError):
+        to_text({"never": float("nan")})
+
+
+def test_progress_is_told_of_each_finished_iteration() -> None:
+    scenario = load_scenario(SCENARIOS / "dp_pair.yaml")
+    seen: list[tuple[str, int]] = []
+    run = fluid_run.run(scenario, "fair", lambda: make_policy("fair"), lambda job, number: seen.append((job, number)))
+    for name, record in run.records.items():
+        assert [number for job, number in seen if job == name] == [i.iteration for i in record.finished]
+
+
+def test_a_policy_that_stalls_is_an_error_of_the_run() -> None:
+    class Stalling:
+        name = "stalling"
+
+        def __init__(self) -> None:
+            self._fair = make_policy("fair")
+
+        def plan(self, jobs: Any, fabric: Any) -> Any:
+            return self._fair.plan(jobs, fabric)
+
+        def allocate(self, now_s: Fraction, flows: Any) -> Allocation:
+            return Allocation((F(0),) * len(flows))
+
+    scenario = load_scenario(SCENARIOS / "fig2.yaml")
+    with pytest.raises(RunError, match=r"^policy mine: at 3\.0 s the policy gives no flow a rate"):
+        fluid_run.run(scenario, "mine", Stalling, lambda *_: None, ideal=True)
