@@ -38,6 +38,7 @@ int fluid_run(Engine *e, double end_s, long most);
 void fluid_free(Engine *e);
 double fluid_now_s(const Engine *e);
 long fluid_allocations(const Engine *e);
+long fluid_work(const Engine *e);
 int fluid_iterations(const Engine *e, int job);
 int fluid_finished(const Engine *e, int job);
 const double *fluid_ends(const Engine *e, int job);
@@ -322,6 +323,11 @@ class NativeRun:
     def allocations(self) -> int:
         """The number of times that rates were set."""
         return int(self._library.fluid_allocations(self._engine))
+
+    @property
+    def work(self) -> int:
+        """The sum, over all times that rates were set, of the links on the paths of the flows concerned."""
+        return int(self._library.fluid_work(self._engine))
 
     def finished(self, job: int) -> int:
         """Return how many iterations the job of that number has finished."""

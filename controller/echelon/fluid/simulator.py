@@ -126,6 +126,7 @@ def simulate(
         background=run.background,
         end_s=run.now_s,
         allocations=run.allocations,
+        work=run.work,
     )
 
 
@@ -160,7 +161,7 @@ def _in_c(
                 told[number] += 1
                 on_iteration(job.name, told[number])
     records = {job.name: run.record(number) for number, job in enumerate(jobs)}
-    return FluidResult(plan, records, run.background(), run.now_s, run.allocations)
+    return FluidResult(plan, records, run.background(), run.now_s, run.allocations, run.work)
 
 
 def _routed(background: Sequence[BackgroundFlow], fabric: Fabric) -> list[tuple[BackgroundFlow, tuple[Link, ...]]]:
@@ -251,6 +252,7 @@ class _Run:
         self.executions: dict[str, JobExecution[float]] = {}
         self.background: dict[str, Span[float]] = {}
         self.allocations = 0
+        self.work = 0
         self._rates = rates
         self._links = {(flow.job, flow.flow): links_of(flow.path) for flow in plan.flows}
         self._arranged: dict[FlowKey, tuple[str, float]] = {}
@@ -408,6 +410,7 @@ class _Run:
         valid_until_s: list[float] = []
         for neighbourhood in self._network.take_touched(now_s):
             flows = neighbourhood.flows
+            self.work += sum(len(flow.links) for flow in flows)
             allocation = self._rates.allocate(now_s, neighbourhood)
             rates = allocation.rates_Bps
             if len(rates) != len(flows):

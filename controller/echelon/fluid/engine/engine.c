@@ -672,6 +672,7 @@ Engine *fluid_new(const Given *given) {
 
 double fluid_now_s(const Engine *e) { return e->now_s; }
 long fluid_allocations(const Engine *e) { return e->allocations; }
+long fluid_work(const Engine *e) { return e->work; }
 int fluid_iterations(const Engine *e, int job) { return e->job[job].iteration; }
 int fluid_finished(const Engine *e, int job) { return e->job[job].finished; }
 const double *fluid_ends(const Engine *e, int job) { return e->job[job].ends; }

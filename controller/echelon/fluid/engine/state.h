@@ -178,7 +178,7 @@ typedef struct Engine {
     double now_s, latest_s;
     Event *event;
     int events, events_room, tidy_at;
-    long announced, started, searches, calls, allocations;
+    long announced, started, searches, calls, allocations, work;
     Flow **present, **touched, **empty, *spare_flow;
     int present_count, present_room, touched_count, touched_room, empty_count, empty_room;
     Nearby *expired, **last_expired, *spare_nearby;

@@ -24,15 +24,19 @@ from echelon.plan import Plan, PlanError
 from echelon.policies.base import Choice, Prediction
 from echelon.policies.echelon.candidates import ALONE, FAIR, CandidatePlan
 
-WORST = 0.1
+WORST = 0.2
 """The weight of the worst job's slowdown in the score of a plan, beside the mean."""
 ITERATIONS = 12
 """The length of a simulation, in iterations of the slowest job alone."""
+MOST_WORK = 200_000_000
+"""The most that the simulations of a search take, as `NativeRun.work` counts: some 40 s of a processor. Where they
+would take more they are shorter, then there are fewer draws, then fewer candidates."""
+_LEAST_ITERATIONS = 4
 GAIN = 0.01
 """The part by which a plan must be better than the one in force to replace it."""
 _KEPT = 1 / 3
 """The part of the candidates that is simulated in all draws, after the first one."""
-_CLOSE = 0.005
+_CLOSE = 0.003
 """The part by which scores of plans that are about as good differ."""
 _LEAST_KEPT = 4
 
@@ -41,8 +45,8 @@ _LEAST_KEPT = 4
 class Doubt:
     """What a search does not know.
 
-    One draw has sizes and computing as in the job files. It counts as much as all others together, so that a plan is
-    good if the files are right and does not depend on it.
+    One draw has sizes and computing as in the job files. If phases are known, too, it counts as much as all others
+    together, so that a plan is good if the files are right and does not depend on it.
     """
 
     draws: int = 4
@@ -105,28 +109,45 @@ class PlanSearch:
         self._places = places or {}
 
     def run(self) -> Choice[CandidatePlan]:
-        """Return the best plan. Raises `PlanError` if no candidate can be planned and simulated."""
+        """Return the best plan; the one in force, with a problem, if the jobs are too large to be simulated.
+
+        Raises `PlanError` if no candidate can be planned and simulated.
+        """
         alone = AloneRuns().update(self._jobs, self._fabric)
         exactly_s = [float(duration_s(alone[job.name])) for job in self._jobs]
-        draws = draws_of(self._jobs, exactly_s, self._doubt, self._starts_s)
-        alone_s = [exactly_s, *zip(*(self._alone_s(job, draws[1:]) for job in self._jobs), strict=True)]
-        runs = _Runs(self._jobs, self._fabric)
         plans, problems = self._plans()
+        if not plans:
+            raise PlanError(f"no plan can be made: {next(iter(problems.values()), 'there are no candidates')}")
+        runs = _Runs(self._jobs, self._fabric)
+        draws: Sequence[Unknowns] = draws_of(self._jobs, exactly_s, self._doubt, self._starts_s)
+        try:
+            simulated(runs, next(iter(plans.values())), draws[0], exactly_s, _LEAST_ITERATIONS)
+        except FluidError:
+            pass  # the candidate has this problem again
+        except TooMuchWorkError as error:
+            held = Prediction(self._in_force, {}, inf, 0, str(error))
+            return Choice(held, (held,))
+        iterations, draws, candidates = _affordable(runs.work // _LEAST_ITERATIONS, draws, list(plans))
+        alone_s = [exactly_s, *zip(*(self._alone_s(job, draws[1:]) for job in self._jobs), strict=True)]
         self._weights = [draw.weight for draw in draws]
-        found: dict[CandidatePlan, list[list[float]]] = {candidate: [] for candidate in plans}
-        remaining = list(plans)
+        found: dict[CandidatePlan, list[list[float]]] = {}
+        remaining = list(candidates)
         for number, draw in enumerate(draws):
             if number == 1:
                 remaining = self._promising(found)
             for candidate in remaining:
+                if runs.work_so_far > MOST_WORK and len(found) > 1:
+                    break
                 try:
-                    found[candidate].append(simulated(runs, plans[candidate], draw, alone_s[number]))
-                except FluidError as error:
+                    slowdowns = simulated(runs, plans[candidate], draw, alone_s[number], iterations)
+                except (FluidError, TooMuchWorkError) as error:
                     problems[candidate] = str(error)
-                    del found[candidate]
+                    found.pop(candidate, None)
+                else:
+                    found.setdefault(candidate, []).append(slowdowns)
             remaining = [candidate for candidate in remaining if candidate in found]
         if not found:
-            raise PlanError(f"no plan can be simulated: {next(iter(problems.values()), 'there are no candidates')}")
+            raise PlanError(f"no plan can be simulated: {next(iter(problems.values()))}")
         return self._chosen(found, problems)
 
     def _alone_s(self, job: Job, draws: Sequence[Unknowns]) -> list[float]:
@@ -154,7 +175,7 @@ class PlanSearch:
     def _promising(self, found: Mapping[CandidatePlan, Sequence[Sequence[float]]]) -> list[CandidatePlan]:
         """Return the candidates that are worth further draws, the plan in force and fair sharing among them."""
         order = sorted(found, key=lambda candidate: self._score(found[candidate]))
-        kept = order[: max(_LEAST_KEPT, round(len(order) * _KEPT))]
+        kept = order[: _kept(len(order))]
         return [*kept, *(one for one in (self._in_force, FAIR) if one in found and one not in kept)]
 
     def _chosen(
@@ -201,6 +222,27 @@ class PlanSearch:
         return fsum(map(mul, self._weights, values)) / fsum(self._weights[: len(values)])
 
 
+def _kept(count: int) -> int:
+    """Return how many of these candidates get further draws."""
+    return max(_LEAST_KEPT, round(count * _KEPT))
+
+
+def _affordable(
+    work: int, draws: Sequence[Unknowns], candidates: Sequence[CandidatePlan]
+) -> tuple[int, Sequence[Unknowns], Sequence[CandidatePlan]]:
+    """Return the length of simulations in iterations, draws and candidates for which `MOST_WORK` suffices.
+
+    `work` is that of one iteration. The first candidate, which is in force, and fair sharing stay in any case.
+    """
+    kept = _kept(len(candidates)) + 2
+    together = max(1, work) * (len(candidates) + kept * (len(draws) - 1))
+    iterations = max(_LEAST_ITERATIONS, min(ITERATIONS, MOST_WORK // together))
+    runs = MOST_WORK // (max(1, work) * iterations)
+    draws = draws[: 1 + min(len(draws) - 1, max(0, runs - len(candidates)) // kept)]
+    order = sorted(candidates, key=lambda one: (one != candidates[0], one != FAIR))
+    return iterations, draws, order[: max(2, runs)]
+
+
 def draws_of(
     jobs: Sequence[Job], alone_s: Sequence[float], doubt: Doubt, starts_s: Mapping[str, float]
 ) -> list[Unknowns]:
@@ -212,10 +254,16 @@ def draws_of(
         phases_s = tuple(random.random() * period_s for period_s in alone_s)
         if not number:
             phases_s = tuple(starts_s.get(job.name, at) for job, at in zip(jobs, phases_s, strict=True))
-            found.append(Unknowns(max(1, doubt.draws), phases_s, (1.0,) * len(jobs), (1.0,) * len(jobs)))
+            found.append(
+                Unknowns(max(1, doubt.draws) if starts_s else 1, phases_s, (1.0,) * len(jobs), (1.0,) * len(jobs))
+            )
         else:
             found.append(Unknowns(1, phases_s, scales[0], scales[1]))
     return found
+
+
+class TooMuchWorkError(Exception):
+    """A simulation takes more than `MOST_WORK`."""
 
 
 class _Runs:
@@ -223,6 +271,8 @@ class _Runs:
 
     def __init__(self, jobs: Sequence[Job], fabric: Fabric) -> None:
         self.jobs = jobs
+        self.work = self.work_so_far = 0
+        """That of the last run, and of all of them."""
         self._fabric = fabric
         self._network = NativeNetwork(jobs, fabric, Windows()) if available() else None
 
@@ -236,7 +286,7 @@ class _Runs:
     ) -> list[list[tuple[float, float | None]]]:
         """Return start and finish of each iteration, by job, until a time; None: of the first one.
 
-        `starts_s` is without the shifts of the plan. Raises `FluidError` for a plan that stalls.
+        `starts_s` is without the shifts of the plan. Raises `FluidError` for a plan that stalls, `TooMuchWorkError`.
         """
         iterations = 1 if end_s is None else None
         if self._network is not None:
@@ -252,12 +302,15 @@ class _Runs:
                 size_scale=size_scale,
                 keeps_spans=False,
             )
+            self.work = 0
             for _ in run.run(end_s):
-                pass
+                self._spend(run.work - self.work)
             return [run.ends_s(at) for at in range(len(self.jobs))]
         jobs = [_scaled(*each) for each in zip(self.jobs, starts_s, compute_scale, size_scale, strict=True)]
         until: Literal["all-done"] | Fraction = "all-done" if end_s is None else Fraction(end_s)
         found = simulate(jobs, self._fabric, _Made(plan), iterations, until=until, windows=Windows())
+        self.work = 0
+        self._spend(found.work)
         return [
             [
                 (float(of.start), None if of.finish is None else float(of.finish))
@@ -265,6 +318,13 @@ class _Runs:
             ]
             for job in jobs
         ]
+
+    def _spend(self, work: int) -> None:
+        self.work += work
+        self.work_so_far += work
+        if self.work > MOST_WORK:
+            flows = sum(len(job.flows) for job in self.jobs)
+            raise TooMuchWorkError(f"jobs with {flows:,} flows an iteration are too large to be simulated")
 
 
 def _scaled(job: Job, start_s: float, compute_scale: float, size_scale: float) -> Job:
@@ -287,8 +347,13 @@ class _Made:
         return self.made
 
 
-def simulated(runs: _Runs, plan: Plan, draw: Unknowns, alone_s: Sequence[float]) -> list[float]:
-    """Return the slowdown of each job in one draw. Raises `FluidError` for a plan that stalls."""
-    end_s = ITERATIONS * max(alone_s)
+def simulated(
+    runs: _Runs, plan: Plan, draw: Unknowns, alone_s: Sequence[float], iterations: int = ITERATIONS
+) -> list[float]:
+    """Return the slowdown of each job in one draw, in so many iterations of the slowest one alone.
+
+    Raises `FluidError` for a plan that stalls, and `TooMuchWorkError`.
+    """
+    end_s = iterations * max(alone_s)
     ends_s = runs.ends_s(plan, draw.starts_s, draw.compute_scale, draw.size_scale, end_s)
     return [mean_time_s(of, end_s) / period_s for of, period_s in zip(ends_s, alone_s, strict=True)]
