@@ -1,6 +1,6 @@
 """Echelon: a P4 control plane that schedules the flows of distributed training jobs.
 
-As a library (docs/library.md)::
+As a library (docs/scenarios.md)::
 
     import echelon
 
