@@ -66,7 +66,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Save the changes of a request; None: the numbers of a plan."""
+    """Save the changes of a request, or the numbers of a plan if `request` is None."""
 
     request: int | None
     changes: Changes
@@ -120,8 +120,9 @@ class UseTerm:
 
 
 # -- work that takes long; it may run anywhere -------------------------------------------------------------------------
-# Work carries values, and a planner only as `lent`: what that keeps grows with all jobs, so that it is no copy but the
-# planner itself, for one piece of work at a time. Nothing else touches it until the answer is there (`PlanPipeline`).
+# Work carries values, but for a planner, which is `lent`. A planner keeps something of every job, so it is not copied:
+# one piece of work at a time has the planner itself, and nothing else touches it until the answer is there
+# (`PlanPipeline`).
 
 
 @dataclass(frozen=True, slots=True)

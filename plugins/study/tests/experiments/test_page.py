@@ -10,7 +10,8 @@ import typer
 from echelon.cli import app
 from echelon_study.experiments.registry import EXPERIMENTS
 
-PAGE = (Path(__file__).parents[4] / "docs" / "study.md").read_text(encoding="utf-8").split("\n## Published experiments\n")[1]
+WHOLE = (Path(__file__).parents[4] / "docs" / "study.md").read_text(encoding="utf-8")
+PAGE = WHOLE.split("\n## Published experiments\n")[1]
 
 
 def test_every_experiment_is_there_and_every_command_exists() -> None:
