@@ -98,7 +98,7 @@ lint: $(STAMP)
 	$(RUN)/mypy
 	MYPYPATH=ptf $(RUN)/mypy ptf/run.py ptf/tests/*.py ptf/platforms/unix.py p4src/*.py
 
-# Make the pictures of docs/web.md anew (needs chromium and chromium-driver).
+# Make the pictures of docs/observability.md anew (needs chromium and chromium-driver).
 screenshots: $(STAMP)
 	ECHELON_SCREENSHOTS=docs/images $(RUN)/pytest plugins/web/tests/test_pictures.py
 

@@ -1,6 +1,6 @@
 """Echelon: a P4 control plane that schedules the flows of distributed training jobs.
 
-As a library (docs/library.md)::
+As a library (docs/scenarios.md)::
 
     import echelon
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from echelon.documents import DocumentError
-    from echelon.errors import CodedError
+    from echelon.errors import CodedError, RunError
     from echelon.fabric import builders as fabrics
     from echelon.fabric.load import FabricSpec, build_fabric
     from echelon.fabric.load import load_fabric_spec as load_fabric

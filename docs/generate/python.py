@@ -4,7 +4,7 @@ from __future__ import annotations
 
 INTRODUCTION = """# Python API
 
-Everything that `import echelon` gives. [As a library](../library.md) shows how to use it.
+Everything that `import echelon` gives. [Scenarios](../scenarios.md#from-python) shows how to use it.
 """
 
 

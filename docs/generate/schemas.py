@@ -28,7 +28,7 @@ KINDS = {
     "Job file": ("echelon.jobs.spec:JobSpec", "jobs.md"),
     "Fabric file": ("echelon.fabric.load:FabricSpec", "scenarios.md#fabric"),
     "Scenario file": ("echelon.lab.scenarios.scenario:ScenarioSpec", "scenarios.md#scenario"),
-    "Sweep file": ("echelon_study.sweeps.spec:SweepSpec", "sweeps.md"),
+    "Sweep file": ("echelon_study.sweeps.spec:SweepSpec", "study.md#sweeps"),
     "Configuration of the service": ("echelon.service.config_file:ServiceSpec", "service.md#configuration"),
     "Tokens file": ("echelon.service.api.tokens:TokensSpec", "service.md#security"),
 }

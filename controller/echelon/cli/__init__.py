@@ -112,6 +112,6 @@ def _options(
 
 
 def main() -> None:
-    """Entry point of the command."""
+    """Run the command line."""
     completion.prepare()
     app(prog_name="echelon")

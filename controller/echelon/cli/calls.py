@@ -65,8 +65,8 @@ Answer = tuple[Any, Callable[[Any], None]]
 
 
 def on_service(command: Callable[Concatenate[Client, P], None], timeout_s: float = 30.0) -> Callable[..., None]:
-    """Return `command`, which takes a client first, with options for the address of the service in the client's
-    place."""
+    """Return a command like `command`, with options for the service's address in the place of the client, its first
+    argument."""
 
     @wraps(command)
     def run(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _VARIABLE = "_ECHELON_COMPLETE"
 _TIMEOUT_S = 2.0
-"""How long a shell waits for names."""
+"""The longest time for which a shell waits for names."""
 _NAMES = 200
 """The most names of jobs that a shell is offered."""
 
@@ -47,7 +47,7 @@ def print_script(shell: Shell | None) -> None:
 
 
 def prepare() -> None:
-    """Prepare for the question of a shell, if this process is to answer one."""
+    """Prepare to answer a shell's question, if this process was started to answer one."""
     if _VARIABLE in os.environ:
         from typer.completion import completion_init  # type: ignore[attr-defined]
 
@@ -55,18 +55,18 @@ def prepare() -> None:
 
 
 def jobs(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of jobs that begin so."""
+    """Return the names of jobs that begin with `incomplete`."""
     after = _before(incomplete)
     return _asked(context, incomplete, lambda client: (one.name for one in client.jobs(limit=_NAMES, after=after)))
 
 
 def switches(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of switches that begin so."""
+    """Return the names of switches that begin with `incomplete`."""
     return _asked(context, incomplete, lambda client: (switch.name for switch in client.switches()))
 
 
 def policies(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of policies that begin so."""
+    """Return the names of policies that begin with `incomplete`."""
     return _asked(context, incomplete, lambda client: client.policy().choices)
 
 

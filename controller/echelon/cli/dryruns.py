@@ -44,8 +44,8 @@ def show(found: DryRunResource) -> None:
 
 
 def show_all(found: Mapping[str, DryRunResource], as_json: bool) -> None:
-    """Print what each of several changes would do by itself, below its title. One alone has no title, and as JSON it
-    is no list."""
+    """Print what each of several changes would do by itself, below its title. A single change has no title, and its
+    JSON is not a list."""
     if as_json:
         tables.show_json(list(found.values()) if len(found) > 1 else next(iter(found.values()), None))
         return

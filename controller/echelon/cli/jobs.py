@@ -308,7 +308,7 @@ def _rehearse(client: Client, specs: Mapping[str, dict[str, Any]], replace: bool
 
 
 def _waited_for(client: Client, jobs: Sequence[JobResource], deadline: float) -> list[JobResource]:
-    """Return the jobs as soon as each is installed or cannot be, or the time is over."""
+    """Wait until each job is installed or cannot be, or until the time is over, and return the jobs."""
     out = []
     with ShownProgress() as progress:
         progress.stage("waiting", len(jobs), "jobs")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EVERY = "ECHELON_PROGRESS_S"
 """The environment variable with another time than ten seconds between two lines."""
 _SHOWN_AFTER_S = 1.0
-"""A command that is done sooner shows nothing on a terminal."""
+"""The time after which a command shows its progress on a terminal."""
 _FRAME_S = 0.25
 _BAR_COLUMNS = 24
 _BAR_LINES = 4

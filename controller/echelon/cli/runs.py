@@ -202,7 +202,8 @@ def _estimate(scenario: Scenario, yes: bool) -> None:
 
 
 def in_private(*, programs: bool = False) -> None:
-    """Go on only inside private namespaces: outside, run this command line again in there, and end as it does.
+    """Return only inside private namespaces. Outside, run this command line again in namespaces of its own, and end as
+    that run does.
 
     With `programs`, everything is in a control group of its own, too. Raise `RunError` if that is impossible.
     """

@@ -196,7 +196,7 @@ def _size(size_bytes: float | None) -> str:
 
 
 _HALF = math.nextafter(0.5, 0)
-"""The size that exactly half of all flows do not exceed is the median."""
+"""Just below a half, so that a size that exactly half of all flows do not exceed is the median."""
 
 _SIZE_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
 

@@ -46,7 +46,7 @@ LONGEST_PAUSE_S = 5.0
 MAX_HOPS = 4
 """Maximum number of redirections from controller to controller in search of the leader."""
 LONGEST_ANSWERS = 4
-"""The longest time for an answer to arrive whole, in timeouts of its beginning."""
+"""The longest time for a whole answer, as a multiple of the timeout for its beginning."""
 MAX_ANSWER_BYTES = 1 << 28
 _MAX_REASON = 1000
 """The most characters of an error that are passed on. The service's own are shorter."""
@@ -115,8 +115,8 @@ class Client:
     def jobs(
         self, state: str | None = None, worker: str | None = None, limit: int | None = None, after: str | None = None
     ) -> Sequence[JobSummary]:
-        """Return jobs in the order of their names, page after page: those in this state, with this host, and with names
-        after `after`, if given, and at most `limit`."""
+        """Return jobs in the order of their names, page after page, and at most `limit` of them. `state`, `worker` and
+        `after` leave only jobs in that state, with that host, and with later names."""
         found: list[JobSummary] = []
         while limit is None or len(found) < limit:
             size = _PAGE if limit is None else min(_PAGE, limit - len(found))
@@ -194,8 +194,8 @@ class Client:
         *,
         why: bool = False,
     ) -> PlanResource:
-        """Return the plan in force; of its flows only those of `job`, through `switch`, and after the one that `after`
-        names as ``job/flow``, and at most `limit`, if given. With `why`, return instead of flows why it is so."""
+        """Return the plan in force. `job`, `switch` and `after` (as ``job/flow``) select its flows, and `limit` is the
+        most of them. With `why`, the plan has its reasons instead of its flows."""
         most, asked = None if limit is None else str(limit), "true" if why else None
         wanted = {"job": job, "switch": switch, "limit": most, "after": after, "why": asked}
         return self._get(PlanResource, "/plan", wanted)
@@ -368,7 +368,7 @@ class Client:
         return response
 
     def _read(self, answer: httpx.Response, give_up_at: float) -> httpx.Response:
-        """Return the answer with its content. Whoever answers may be no controller, and send on and on."""
+        """Return the answer with its content. Whoever answers may not be a controller, and may never stop sending."""
         content = bytearray()
         for chunk in answer.iter_bytes():
             content += chunk

@@ -19,7 +19,7 @@ MOST_ITERATIONS = 16
 MOST_SIZES = 4096
 """The most sizes in such a report: destinations, over all its iterations."""
 BUFFERED_BITS = 1 << 29
-"""What a host may count as sent before its link has carried it."""
+"""The bits that a host may count as sent before its link has carried them."""
 
 
 def addresses(spec: JobSpec, fabric: Fabric) -> dict[str, str]:

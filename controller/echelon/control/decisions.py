@@ -32,7 +32,7 @@ class DecisionDue:
 
 
 def decide(policy: Policy, last: Plan, due: DecisionDue) -> Plan:
-    """Return the plan that follows on the `last` one. Raises `PlanError`, and whatever a policy raises."""
+    """Return the plan that follows the `last` one. Raises `PlanError`, and whatever a policy raises."""
     if not isinstance(policy, Allocator):
         raise PlanError(f"policy {policy.name}: its plan is reactive, but it does not allocate rates")
     keys = [(flow.job, flow.flow) for flow in due.flows]

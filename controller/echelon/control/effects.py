@@ -66,7 +66,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Save the changes of a request; None: the numbers of a plan."""
+    """The order to save the changes of a request, or the numbers of a plan if `request` is None."""
 
     request: int | None
     changes: Changes
@@ -74,7 +74,8 @@ class Save:
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """Bring every switch to its intent. Intents that are superseded before their turn need not be written."""
+    """The order to bring every switch to its intent. Intents that are superseded before their turn need not be
+    written."""
 
     version: int
     intents: Mapping[str, Intent]
@@ -82,7 +83,7 @@ class Install:
 
 @dataclass(frozen=True, slots=True)
 class ReadCounters:
-    """Read byte counters of a switch."""
+    """The order to read byte counters of a switch."""
 
     reading: int
     switch: str
@@ -91,14 +92,14 @@ class ReadCounters:
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgeDigests:
-    """Tell the switch that its report was dealt with."""
+    """The order to tell the switch that its report was dealt with."""
 
     report: int
 
 
 @dataclass(frozen=True, slots=True)
 class SetAlarm:
-    """Give the alarm back after `delay_s`."""
+    """The order to give the alarm back after `delay_s`."""
 
     alarm: Alarm
     delay_s: float
@@ -106,7 +107,7 @@ class SetAlarm:
 
 @dataclass(frozen=True, slots=True)
 class RaiseTerm:
-    """Save a term above `election_id`, by which a switch obeys another controller."""
+    """The order to save a term above `election_id`, by which a switch obeys another controller."""
 
     switch: str
     election_id: int
@@ -114,19 +115,20 @@ class RaiseTerm:
 
 @dataclass(frozen=True, slots=True)
 class UseTerm:
-    """Open later sessions with this election id."""
+    """The order to open later sessions with this election id."""
 
     term: int
 
 
 # -- work that takes long; it may run anywhere -------------------------------------------------------------------------
-# Work carries values, and a planner only as `lent`: what that keeps grows with all jobs, so that it is no copy but the
-# planner itself, for one piece of work at a time. Nothing else touches it until the answer is there (`PlanPipeline`).
+# Work carries values, but for a planner, which is `lent`. A planner keeps something of every job, so it is not copied:
+# one piece of work at a time has the planner itself, and nothing else touches it until the answer is there
+# (`PlanPipeline`).
 
 
 @dataclass(frozen=True, slots=True)
 class BuildJob:
-    """Build the graph of the job that a request brings."""
+    """The work of building the graph of the job that a request brings."""
 
     request: int
     job: RegisteredJob
@@ -144,7 +146,7 @@ class BuildJob:
 
 @dataclass(frozen=True, slots=True)
 class MakePlan:
-    """Make a plan."""
+    """The work of making a plan."""
 
     lent: Planner
     wanted: PlanRequest
@@ -159,7 +161,7 @@ class MakePlan:
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """Make a reactive policy's decision."""
+    """The work of making a reactive policy's decision."""
 
     lent: Planner
     due: DecisionDue
@@ -176,7 +178,7 @@ class Decide:
 
 @dataclass(frozen=True, slots=True)
 class ListSearches:
-    """Find out which searches for better plans the last plan lacks."""
+    """The work of finding out which searches for better plans the last plan lacks."""
 
     lent: Planner
     last: Planned
@@ -197,7 +199,7 @@ class ListSearches:
 
 @dataclass(frozen=True, slots=True)
 class Improve:
-    """Plan the same jobs with what was adopted for a group."""
+    """The work of planning the same jobs with what was adopted for a group."""
 
     lent: Planner
     group: Group
@@ -214,7 +216,7 @@ class Improve:
 
 @dataclass(frozen=True, slots=True)
 class Rehearse:
-    """Make a plan on a copy of the planner."""
+    """The work of making a plan on a copy of the planner."""
 
     request: int
     lent: Planner
@@ -232,7 +234,7 @@ class Rehearse:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Find out what a change would do, given the plans without and with it."""
+    """The work of finding out what a change would do, given the plans without and with it."""
 
     request: int
     before: Situation
@@ -253,7 +255,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """Search for a better plan, which takes seconds or minutes. It can be pickled, and so can the answer.
+    """The search for a better plan, which takes seconds or minutes. It can be pickled, and so can the answer.
 
     It may be left out if the answer is a `SearchFailed`, and its answer after `EndSearch`.
     """
@@ -276,12 +278,13 @@ class SearchPlan:
 
 @dataclass(frozen=True, slots=True)
 class EndSearch:
-    """Stop the search under way: nobody wants its result."""
+    """The order to stop the search under way, because nobody wants its result."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeAlone:
-    """Find out how long an iteration of a job takes on an otherwise empty fabric, to compare with observations.
+    """The work of finding out how long an iteration of a job takes on an otherwise empty fabric, to compare with
+    observations.
 
     The answer may be left out: nothing waits for it.
     """

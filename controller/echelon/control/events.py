@@ -139,7 +139,7 @@ ChangeRequest: TypeAlias = RegisterJob | RemoveJob | ReportDistances | ReportCon
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """A client asks what a change would do. The answer is an `ChangeOutcome`."""
+    """A client asks what a change would do. The answer is a `ChangeOutcome`."""
 
     request: int
     change: ChangeRequest
@@ -161,14 +161,14 @@ class JobBuilt:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The changes of a request are saved; None: the numbers of a plan."""
+    """The changes of a request are saved, or the numbers of a plan if `request` is None."""
 
     request: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class SaveFailed:
-    """The changes of a request are not saved, or nobody knows; None: the numbers of a plan."""
+    """The changes of a request, or the numbers of a plan if `request` is None, are not saved, or nobody knows."""
 
     request: int | None
     error: ServiceError
@@ -211,7 +211,7 @@ class SearchesListed:
 
     due: Sequence[DueSearch]
     plans: Mapping[Group, str]
-    """By what each group of jobs is planned."""
+    """What each group of jobs is planned by."""
     problem: str | None = None
     """The reason why it is not known."""
 

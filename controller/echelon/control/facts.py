@@ -95,8 +95,8 @@ class PlanAdopted:
     policy_s: float
     lowering_s: float
     problems: Mapping[str, str] | None
-    """The reason by job that was left out. None: the plan is a reactive policy's decision about the jobs of the last
-    plan."""
+    """The reasons of jobs that were left out, by job. None: the plan is a reactive policy's decision about the jobs of
+    the last plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class NoPlanChosen:
 
 @dataclass(frozen=True, slots=True)
 class PredictionJudged:
-    """Iterations of a job took so long, and that long was predicted."""
+    """The iterations of a job were compared with their prediction."""
 
     job: str
     predicted_s: float
@@ -275,7 +275,7 @@ class JobsCounted:
 
 @dataclass(frozen=True, slots=True)
 class SwitchAdded:
-    """There is a connection to be had with a switch."""
+    """The controller connects with a switch from now on."""
 
     switch: str
 
@@ -341,7 +341,7 @@ class RequestAnswered:
 
 @dataclass(frozen=True, slots=True)
 class ChangeCommitted:
-    """A change is durable, so long after the store was asked."""
+    """A change is durable; the time counts from the question to the store."""
 
     duration_s: float
 

@@ -26,7 +26,7 @@ class DecodedReport:
     events: tuple[FlowEvent, ...]
     facts: tuple[Fact, ...]
     corrected: tuple[str, ...]
-    """Jobs whose corrections are others than before."""
+    """Jobs whose corrections have changed."""
 
 
 @dataclass

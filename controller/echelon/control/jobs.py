@@ -164,7 +164,8 @@ class RegisteredJob:
         return twin
 
     def is_expected_as(self, other: RegisteredJob) -> bool:
-        """Return whether observations of one job can be held against the spec and the reports of the other."""
+        """Return whether both jobs have the same spec and reports, so that observations of one can be judged by those
+        of the other."""
         return self.spec is other.spec and self.offsets_s is other.offsets_s
 
 

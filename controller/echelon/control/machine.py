@@ -352,7 +352,7 @@ class Machine:
         return all(line.holds >= version for line in self._switches.values() if line.state in ("writing", "ready"))
 
     def _judge(self, fact: facts.Fact) -> list[Effect]:
-        """Hold an iteration that was timed against what was predicted."""
+        """Compare a timed iteration with the prediction."""
         if not isinstance(fact, facts.IterationTimed):
             return []
         return self.searches.timed(fact.job, fact.duration_s, self.alone_iteration_s(fact.job))

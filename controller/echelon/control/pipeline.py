@@ -32,7 +32,7 @@ class PlanPipeline:
         self._unsaved: Planned | None = None
         self._ready: Planned | None = None
         self._acknowledged: dict[str, None] = {}
-        """Switches of whose former intents the numbers become free when the planner is."""
+        """Switches that hold newer intents. The numbers of their former ones become free when the planner is idle."""
 
     @property
     def planner(self) -> Planner:

@@ -57,9 +57,9 @@ class Planned:
     """The jobs in the plan, as they were when planning began."""
     intents: Mapping[str, Intent]
     problems: Mapping[str, str]
-    """The reason by job that was left out."""
+    """The reasons of jobs that were left out, by job."""
     kept: Mapping[str, Document]
-    """The document to save by job whose numbers or paths changed; an empty one means to remove it."""
+    """The documents to save of jobs whose numbers or paths changed, by job; an empty one means to remove it."""
     policy_s: float
     lowering_s: float
     carried: Document | None = None
@@ -80,7 +80,7 @@ class Basis:
 
     @classmethod
     def of(cls, group: Group, jobs: Mapping[str, Job], fabric: Fabric) -> Self:
-        """Return that of a group of the `jobs`, which are by name."""
+        """Return the basis of a group. `jobs` are by name."""
         return cls(tuple(jobs[name] for name in sorted(group) if name in jobs), fabric)
 
     def same(self, other: Basis) -> bool:
@@ -151,17 +151,17 @@ class Planner:
     """The limits of each switch."""
     make_policy: MakePolicy = registered_policy
     clock: Callable[[], float] = lambda: 0.0
-    """Gives the seconds by which the parts of planning are timed."""
+    """The clock that times the parts of planning, in seconds."""
     version: int = 0
     """The version of the last intents that were made."""
     _chosen: ChosenPolicy | None = None
     _asked: Policy | None = None
     """The policy that was chosen last, with what it remembers; None: there is none yet, or it failed."""
     _paths: Router = field(default_factory=Router)
-    """Chooses the paths of connections for that policy."""
+    """What chooses the paths of connections for that policy."""
     _lowering: Lowering | None = None
     _jobs: dict[str, _Remembered] = field(default_factory=dict)
-    """Those of the last plan, or of one before a restart."""
+    """What is kept of the jobs of the last plan, or of one before a restart."""
     _has_planned: bool = False
     """Whether there was a plan since the start."""
     _restored: frozenset[str] = frozenset()
@@ -235,7 +235,7 @@ class Planner:
     def due_searches(
         self, last: Planned, fabric: Fabric, again: Collection[str], starts_s: Mapping[str, float]
     ) -> tuple[Sequence[DueSearch], Mapping[Group, str]]:
-        """Return the searches that the last plan lacks, and by what each of its groups of jobs is planned.
+        """Return the searches that the last plan lacks, and what each of its groups of jobs is planned by.
 
         `again` names jobs whose groups are searched anew; `starts_s` says in how many seconds jobs begin an iteration.
         Raises whatever a policy raises.
@@ -381,8 +381,8 @@ class Planner:
                 error = again
         if len(unchanged) < len(kept):
             return unchanged, self._attempt(unchanged, wanted, spent)
-        # Of the first plan after a restart nobody knows which jobs have changed since the last plan, whose numbers are
-        # still taken. There is no plan in force either: it would be waited for for ever.
+        # At the first plan after a restart, nobody knows which jobs have changed since the last plan, whose numbers are
+        # still taken. No plan is in force either, and one would never come.
         while not self._has_planned and error.job is not None:
             kept = [job for job in kept if job.name != error.job]
             try:

@@ -157,7 +157,7 @@ class Reactions:
         self._flows: ActiveFlows | None = None
         """None: the policy in force is not reactive."""
         self._anew = False
-        """Flows are under way of which the plan in force knows nothing."""
+        """Whether flows are under way of which the plan in force knows nothing."""
         self._waiting: list[tuple[int, Sequence[FlowEvent]]] = []
         """Reports that came while a decision was under way."""
         self._taken: list[int] = []

@@ -28,7 +28,7 @@ MOST_PATIENCE = 64
 RETRY_S = 10.0
 LONGEST_RETRY_S = 600.0
 _PAST = 32
-"""The number of groups that other jobs have joined of which the result is kept."""
+"""The most results that are kept of groups which other jobs have joined since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +58,20 @@ class _Watch:
 class Searches:
     """The searches for the plans of all groups of jobs. Attributes are for reading.
 
-    `after_s`: how long after a plan it is looked what it lacks. `again`: whether plans are searched for anew where
-    predictions are wrong.
+    `after_s`: how long after a plan the policy is asked what it lacks. `again`: whether plans are searched for anew
+    where predictions are wrong.
     """
 
     def __init__(self, *, after_s: float, again: bool) -> None:
         self.plans: Mapping[Group, str] = {}
-        """By what each group of jobs is planned."""
+        """What each group of jobs is planned by."""
         self.chosen: dict[Group, Chosen] = {}
         self._after_s = after_s
         self._judges = again
         self._policy: Policy | None = None
         """The policy of the plan in force."""
         self._due = False
-        """The policy has to be asked what its plan lacks."""
+        """Whether the policy has to be asked what its plan lacks."""
         self._alarms = 0
         self._waits: int | None = None
         """The alarm that is waited for, after a plan or a search that has failed."""
@@ -93,7 +93,7 @@ class Searches:
     # -- searches ------------------------------------------------------------------------------------------------------
 
     def follow_plan(self, planned: Planned) -> list[Effect]:
-        """Look what a plan that is in force lacks."""
+        """Find out what a plan that is in force lacks."""
         if planned.policy is not self._policy:
             self._policy, self.chosen, self._failures = planned.policy, {}, 0
         self._due = isinstance(planned.policy, Searching)
@@ -177,7 +177,7 @@ class Searches:
         return ([], effects.Improve(planner, group, last, fabric)) if differs else (self.improved(group), None)
 
     def improved(self, group: Group) -> list[Effect]:
-        """Tell that what was chosen for a group is planned."""
+        """Return the fact that the plan that was chosen for a group is in force."""
         return [_plan_chosen(tuple(sorted(group)), self.chosen[group])]
 
     def rejected(self, group: Group, problem: str) -> list[Effect]:

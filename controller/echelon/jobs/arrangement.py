@@ -107,7 +107,8 @@ class _Graph:
         return self.consumed[at], self._consumers_end[at]
 
     def overlapping(self, family: Sequence[int]) -> list[list[int]]:
-        """Return the operations in runs of which each may start before the one before it has been consumed."""
+        """Return the operations in runs. Each operation of a run may start before the one before it has been
+        consumed."""
         runs: list[list[int]] = []
         for at in family:
             if runs and not self._waits_for_consumer(at, runs[-1][-1]):

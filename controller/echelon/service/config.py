@@ -178,8 +178,8 @@ def _check_switches(given: Mapping[str, object], fabric: Fabric, file: str) -> N
 
 
 class _SwitchReader:
-    """A reader of a switch's entry as one model, of the keys that all have and those that its target adds, so that
-    an unknown key is compared with all that are known and the path of a fault is right."""
+    """A reader of a switch's entry. The keys that all switches have, and those that its target adds, are one model. So
+    an unknown key is compared with all that are known, and the path of a fault is right."""
 
     def __init__(
         self,

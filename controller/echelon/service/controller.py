@@ -13,14 +13,13 @@ if TYPE_CHECKING:
 
 
 class ControllerService:
-    """What the endpoints look at, on the event loop that it lives on. A standby answers nothing but status and
-    readiness."""
+    """What the endpoints ask, on its own event loop. As a standby it answers nothing but status and readiness."""
 
     def __init__(self, config: ServiceConfig, started_at: float) -> None:
         self.leading: Leader | None = None
         """Set while this controller leads."""
         self.beginning: str | None = None
-        """What this controller does before it leads in a moment; None: it does not."""
+        """What this controller does just before it leads; None: it is not about to lead."""
         self.leader_url: str | None = None
         """URL of the controller that leads, as far as a standby knows."""
         self.problem: str | None = None

@@ -160,7 +160,7 @@ class _Daemon:
         notify.ready(f"{self._config.name} at {server.url}")
 
     def _take(self, config: ServiceConfig) -> None:
-        """Use a changed configuration, but for the keys that only a start reads."""
+        """Use a changed configuration, except for the keys that only a start reads."""
         fixed = [key for key in _READ_AT_START if getattr(config, key) != getattr(self._config, key)]
         if fixed:
             names = ", ".join(_READ_AT_START[key] for key in fixed)
@@ -210,7 +210,7 @@ class _Daemon:
                 await asyncio.sleep(_RETRY_S)
 
     async def _lead(self, store: Store, leadership: Leadership) -> None:
-        """Lead until leadership is lost, with the configuration of each time."""
+        """Lead until leadership is lost, always with the newest configuration."""
         self._service.beginning = "this controller has become leader and loads the accepted state"
         try:
             await self._lead_by_each_configuration(store, leadership)

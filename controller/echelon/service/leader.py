@@ -80,7 +80,8 @@ class Leader(MachineLoop):
         self._alarms: set[asyncio.TimerHandle] = set()
         self._counting: asyncio.TimerHandle | None = None
         self._saving: set[asyncio.Task[None]] = set()
-        """They do not end with `run`, unlike others: a change that comes to the disk is acknowledged."""
+        """Tasks that save. Unlike others they do not end with `run`, because a change that reaches the disk is
+        acknowledged."""
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._planning = ThreadPoolExecutor(1, thread_name_prefix="planning")
         # A thread of its own: a controller that starts with many jobs times all of them.
@@ -88,7 +89,7 @@ class Leader(MachineLoop):
         self._search_process = SearchProcess()
         self._searching = ThreadPoolExecutor(1, thread_name_prefix="searching")
         self._searches: set[asyncio.Task[None]] = set()
-        """They end with `run`, too. They take long, and hold up nothing."""
+        """Tasks that search for better plans. They end with `run`; they take long, and hold up nothing."""
         self._over = False
 
     @property
@@ -175,7 +176,7 @@ class Leader(MachineLoop):
     # -- events --------------------------------------------------------------------------------------------------------
 
     async def ask(self, make: Callable[[int], Request], render: Callable[[effects.Answer], T]) -> T:
-        """Submit the request that `make` makes of a number, and return its answer as `render` shows it.
+        """Submit the request that `make` returns for a number, and return its answer as `render` shows it.
 
         `render` is called as soon as the answer is there, before anything else can change. Raises the reason of a
         refusal.
@@ -257,7 +258,7 @@ class Leader(MachineLoop):
                 if isinstance(effect, facts.PlanChosen) and effect.plan != effect.before:
                     told = f"{effect.plan} instead of {effect.before} for {named(effect.jobs)}"
                     self.trail.note("choose plan", told)
-                # Around the telling alone: tasks that start inside a context would keep it.
+                # The context is only around the telling: a task that starts inside a context would keep it.
                 with logs.context(**self._about):
                     tell(effect, self._metrics)
 

@@ -80,4 +80,4 @@ class MachineLoop(ABC):
 
     @abstractmethod
     def _fail(self, error: BaseException) -> None:
-        """End: a task has failed."""
+        """End the loop, because a task has failed."""

@@ -1,4 +1,5 @@
-"""The process that searches for better plans: on another processor than the event loop, and behind everything else."""
+"""The process that searches for better plans. It leaves the event loop its processor, and gives way to everything
+else."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class SearchProcess:
         return None if self._process is None else self._process.pid
 
     def run(self, search: SearchPlan) -> SearchFound | SearchFailed:
-        """Return the result, after as long as it takes. If the process ends meanwhile, trying again can help."""
+        """Run a search and return its result, however long that takes. If the process ends meanwhile, trying again can
+        help."""
         if self._ended:
             self.close()
         try:

@@ -94,7 +94,7 @@ class Switches:
         return dict(Counter(seen.state for seen in self.snapshots()))
 
     def unready_s(self) -> Mapping[str, float]:
-        """Return the seconds for which each switch that is not ready has not been."""
+        """Return for how many seconds each switch has not been ready; ready ones are left out."""
         now = time.monotonic()
         return {name: now - since for name, since in self._unready_since.items()}
 
@@ -124,7 +124,7 @@ class Switches:
         )
 
     def _count(self, event: SwitchEvent) -> None:
-        """Tell metrics and the log."""
+        """Tell metrics and the log what a connection says."""
         match event:
             case SwitchChanged(switch, state, problem):
                 self._metrics.note(facts.SwitchInState(switch, state))

@@ -63,7 +63,8 @@ class Metric:
     """What the page says, where the help is too long for a line of it."""
 
     def series(self, switch: str | None = None) -> Iterable[tuple[str, ...]]:
-        """Return the labels of the series that are there before any fact: of a switch, or of none."""
+        """Return the labels of the series that are there before any fact: those of `switch`, or, for None, those
+        without a switch."""
         values = [(switch,) if label == "switch" and switch else known for label, known in self.labels.items()]
         return product(*values) if self.labels and (switch is None or "switch" in self.labels) else ()
 
@@ -77,7 +78,7 @@ def _states(switch: str, state: State) -> Change:
 
 
 def _request(fact: facts.RequestAnswered) -> tuple[str, str]:
-    """Return method and route, which callers choose, as one of few."""
+    """Return the labels for method and route. Callers choose both, so that what is not known becomes one label."""
     return fact.method if fact.method in _METHODS else "other", fact.route or "none"
 
 
@@ -90,7 +91,7 @@ _SEARCH_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _WRITE_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _COMMIT_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
 _REQUEST_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
-"""Up to the longest wait of a long poll."""
+"""The bounds of the buckets of request times, up to the longest wait of a long poll."""
 
 # fmt: off
 METRICS = (

@@ -123,7 +123,7 @@ def _key(place: int) -> Key:
 
 
 def _told(request: events.ChangeRequest) -> tuple[str, str] | None:
-    """Return what is done to what; None: it is not recorded."""
+    """Return the action and its object; None: the request is not recorded."""
     match request:
         case events.RegisterJob(replace=replace, spec=spec):
             return "replace job" if replace else "register job", spec.job

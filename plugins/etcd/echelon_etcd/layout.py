@@ -129,7 +129,7 @@ class Layout:
         )
 
     def done(self, schema: int) -> list[Operation]:
-        """Return what ends a pending change."""
+        """Return the operations that end a pending change."""
         return [
             Put(self.schema, str(schema).encode()),
             Delete(self.pending, self.pending + b"\0"),

@@ -66,7 +66,8 @@ class Page:
 
 @dataclass(slots=True)
 class _Member:
-    """One channel. Closing it would cancel the tasks that wait for an answer on it: the last one closes it."""
+    """A channel to one member. Closing it would cancel the tasks that wait for an answer on it, so the last one closes
+    it."""
 
     channel: grpc.aio.Channel
     auth: Any
@@ -112,7 +113,7 @@ class Etcd:
         return Outcome(False, {each.key: each.value for part in answer.responses for each in part.response_range.kvs})
 
     async def page(self, start: bytes, end: bytes, limit: int, revision: int = 0, timeout_s: float = ATTEMPT_S) -> Page:
-        """Return up to `limit` keys from `start` on and before `end`, as they were at `revision` (0: now). Raise
+        """Return up to `limit` keys from `start` to before `end`, as they were at `revision` (0: now). Raise
         `CompactedError`."""
         request = messages.RangeRequest(key=start, range_end=end, limit=limit, revision=revision)
         answer = await self._unary(lambda member: member.kv.Range, request, timeout_s)

@@ -143,7 +143,7 @@ class EtcdStore:
     # Leading
 
     async def _try(self, candidate: Candidate) -> _Held | None:
-        """Wait for a while if someone leads, then try to. None: no attempt was made."""
+        """Wait for a while if someone leads, then try to lead. None: no attempt was made."""
         layout = self._layout
         value, revision = await self._etcd.get(layout.leader)
         if value is not None:
@@ -245,7 +245,7 @@ class EtcdStore:
         while self._let_go:
             lease = self._let_go[-1]
             await lease.stopped()
-            # It ends by itself, only later.
+            # The lease would end by itself, only later.
             with contextlib.suppress(StoreError):
                 await lease.revoke()
             if lease in self._let_go:

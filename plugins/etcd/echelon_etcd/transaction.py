@@ -32,7 +32,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete the keys from `start` on and before `end`."""
+    """The deletion of the keys from `start` to before `end`."""
 
     start: bytes
     end: bytes

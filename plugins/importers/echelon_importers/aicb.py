@@ -325,7 +325,7 @@ class _List:
         return self.builder.workload()
 
     def _step(self, stage: int, row: _Row) -> bool:
-        """Add what a row does and remove it, if it can be done now; return whether it could."""
+        """Add what a row does and remove the row, if it can be done now. Return whether it could."""
         if row.kind == "irecv":
             if not self._receive(stage, row):
                 return False

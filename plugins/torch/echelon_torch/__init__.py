@@ -1,4 +1,4 @@
-"""What runs inside a training script that uses PyTorch (docs/capture.md)::
+"""What runs inside a training script that uses PyTorch (docs/torch.md)::
 
 from echelon_torch import observe
 

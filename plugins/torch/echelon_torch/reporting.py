@@ -1,6 +1,6 @@
 """What a rank tells the run of a scenario that it is part of, while it trains (docs/torch.md).
 
-The run has the first iterations pass, in which PyTorch prepares what later ones use. Behind the last of them each rank
+The run lets the first iterations pass, in which PyTorch prepares what later ones use. Behind the last of them each rank
 waits until all jobs of the scenario have come that far, so that they begin together. From then on it tells the run of
 each step of its optimizer, of what it communicated before, and of when it waited. It waits for nothing any more.
 

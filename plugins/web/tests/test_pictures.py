@@ -1,4 +1,4 @@
-"""The pictures of docs/web.md: written where ECHELON_SCREENSHOTS names a directory (`make screenshots`)."""
+"""The pictures of docs/observability.md: written where ECHELON_SCREENSHOTS names a directory (`make screenshots`)."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class FlowUrgency:
 
     def sent(self, segment: DataSegment) -> None:
         """Note that the flow has given a packet to the interface."""
-        # What is sent again does not make more left.
+        # A packet that is sent again does not add to what is left.
         self._left_bytes = min(self._left_bytes, segment.remaining - segment.length_bytes)
         if self._group is not None:
             self._sent.add(self._key, self._group, segment.length_bytes)

@@ -1,4 +1,4 @@
-"""Sends the segments of one flow no faster than a rate that may change meanwhile, as a central scheduler tells it."""
+"""The pacing of one flow's segments, at a rate that a central scheduler tells and may change meanwhile."""
 
 from __future__ import annotations
 

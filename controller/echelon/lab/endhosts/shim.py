@@ -63,7 +63,7 @@ _ECT0 = 0b10
 _DO_NOT_FRAGMENT = 0x4000
 _VERSION_BITS = SHIM_VERSION << 4
 
-# Positions in a frame, for those who look at very many of them.
+# Positions in a frame, for code that looks at very many frames.
 UDP_SOURCE = slice(34, 36)
 UDP_DESTINATION = slice(36, 38)
 

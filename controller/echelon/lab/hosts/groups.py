@@ -22,7 +22,8 @@ for attempt in $(seq 100); do
     sleep 0.1
 done
 """
-"""Wait until the caller has ended, whatever ended it. Then remove the groups, as soon as their processes are gone."""
+"""A script that waits until the caller has ended, whatever ended it, and then removes the groups as soon as their
+processes are gone."""
 
 
 class NoGroupError(Exception):

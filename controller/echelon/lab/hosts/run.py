@@ -159,7 +159,8 @@ def _register(service: ServiceProcess, scenario: Scenario) -> Numbers:
 def _with_observed(
     paths: Mapping[str, Mapping[str, tuple[str, ...]]], run: PolicyRun
 ) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-    """Return the paths of the plan's flows, and those of what ranks have told, which goes between the same hosts."""
+    """Return the paths of the plan's flows, and of the operations that ranks have told, which take those between their
+    hosts."""
     out = dict(paths)
     for job, observed in run.observed.items():
         between = {(path[0], path[-1]): path for path in paths.get(job, {}).values()}
@@ -308,7 +309,7 @@ class _Run:
         return out
 
     def _quiet_packets(self) -> Mapping[str, tuple[int, int]]:
-        """Return the counts when nothing moves any more, or soon in any case: queued packets are not drops."""
+        """Return the counts once nothing moves any more, or after a short time: queued packets are not drops."""
         packets = self._packets()
         for _ in range(_QUIET_ATTEMPTS):
             time.sleep(_QUIET_S)

@@ -167,7 +167,8 @@ def _forward_to(pipe: int) -> Callable[[int, object], None]:
 
 
 def _die_with(parent: int) -> Callable[[], None]:
-    """Return what a child calls between fork and exec, so that SIGKILL ends it when the thread that made it ends."""
+    """Return a function for a child to call between fork and exec. SIGKILL then ends the child when the thread that
+    made it ends."""
     import ctypes
 
     prctl = ctypes.CDLL(None).prctl  # looked up now: a child of a process with threads must do as little as possible

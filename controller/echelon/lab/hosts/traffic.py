@@ -151,7 +151,7 @@ class HostTraffic:
             )
 
     def _ask_for_ecn(self, host: str) -> None:
-        """Make all TCP connections of the host ask for ECN. Those who accept them agree by default."""
+        """Make all TCP connections of the host ask for ECN. The ends that accept them agree by default."""
         setting = "echo 1 > /proc/sys/net/ipv4/tcp_ecn"
         done = subprocess.run([*self._hosts.in_host(host), "sh", "-c", setting], capture_output=True, text=True)
         if done.returncode:

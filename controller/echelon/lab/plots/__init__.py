@@ -1,8 +1,8 @@
 """Pictures: of finished runs (`echelon plot`), of jobs, of traffic, and of experiments, all in one style.
 
 A kind of picture of finished runs is one module, registered in the entry-point group `echelon.plots`. It has `ABOUT`,
-one line for people, and ``draw(run, selection, style)``, which returns the pages as figures of matplotlib, and adds to
-``selection.notes`` what it leaves out. `echelon.lab.plots.charts` draws curves and bars from plain numbers.
+one line for people, and ``draw(run, selection, style)``, which returns the pages as figures of matplotlib, and calls
+``selection.note()`` for what it leaves out. `echelon.lab.plots.charts` draws curves and bars from plain numbers.
 """
 
 from echelon.lab.plots.measured import Excerpt, MeasuredRun, load

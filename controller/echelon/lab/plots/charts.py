@@ -26,7 +26,7 @@ class Curve:
     look: int = 0
     """The place of its colour in the palette; beyond the palette, colours come again with other dashes."""
     dashes: Any = None
-    """None: those of its place."""
+    """The dashes. None: those of its place."""
     marker: str = ""
     highs: Sequence[float] = ()
     """Values to which a bar reaches up from each point."""
@@ -44,7 +44,7 @@ class Panel:
     x_limits: tuple[float, float | None] | None = None
     y_limits: tuple[float, float | None] | None = None
     logarithmic: str = ""
-    """The axes that are: "x", "y", "xy" or none."""
+    """The axes that are logarithmic: "x", "y", "xy" or none."""
     counts: bool = False
     """Whether the horizontal axis counts."""
     x_words: Sequence[str] = ()
@@ -140,7 +140,7 @@ def put(lanes: list[list[Bar]], bar: Bar, most: int | None = None) -> None:
 
 
 def write_in(axis: Axes, bar: Bar, middle: float, inch_s: float, colour: str) -> None:
-    """Write the label of a bar into it, if it is so wide; `inch_s` is the time that an inch stands for."""
+    """Write the label of a bar into it, if it is wide enough; `inch_s` is the time that an inch stands for."""
     if bar.label and bar.finish_s - bar.start_s > 0.07 * inch_s * (len(bar.label) + 0.6):
         at = (bar.start_s + bar.finish_s) / 2, middle
         axis.text(*at, bar.label, ha="center", va="center", size=5, color=colour)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_ROWS = 40
-"""The number of hosts to draw; of a larger job, only the first so many are drawn, and what they send each other."""
+"""The most hosts to draw. Of a larger job, only the first hosts are drawn, and what they send each other."""
 _LISTED = 14
 """The number of EchelonFlows that the legend lists."""
 _ROW_INCHES = 0.4

@@ -15,7 +15,7 @@ from echelon.documents import DocumentError
 RESULTS, NETWORK = "results.json", "network.json"
 _BITS = 8
 _UNCHANGED = 0.0005
-"""Smaller changes are said to be none."""
+"""The part below which a change counts as none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class MeasuredSweep:
     missing: int
     """The number of those that are not there."""
     missing_runs: Sequence[str]
-    """The same in words, the first of them."""
+    """The first of the missing runs, in words."""
 
 
 def load(path: Path) -> MeasuredSweep | None:

@@ -573,7 +573,8 @@ def with_files(document: Mapping[str, object], path: str | Path) -> dict[str, ob
 
 
 def _changed(job: object, read: Callable[[str], object]) -> object:
-    """Return the job of a file with other values of some keys, where `job` is such. `read` reads the file."""
+    """Return the job of the file that `job` names, with the other keys of `job` in place of the file's; or `job` itself
+    if it names no file. `read` reads the file."""
     if not isinstance(job, Mapping) or not isinstance(job.get("file"), str):
         return job
     document = read(job["file"])
@@ -620,7 +621,7 @@ def build_scenario(spec: ScenarioSpec, file: Path) -> Scenario:
 
 
 def _with_files(scenario: str | Path, traffic: object) -> object:
-    """Return the `traffic` section with the files read that it names."""
+    """Return the `traffic` section with the contents of the files that it names."""
     if not isinstance(traffic, list):
         return traffic
     out: list[object] = []

@@ -35,7 +35,7 @@ def run_to_json(run: PolicyRun) -> dict[str, Any]:
 
 
 def run_from_json(document: Mapping[str, Any]) -> PolicyRun:
-    """Return the run that `run_to_json` made `document` of."""
+    """Return the run from which `run_to_json` made `document`."""
     return PolicyRun(
         {
             name: JobRecord(name, [_iteration_from(of) for of in iterations])

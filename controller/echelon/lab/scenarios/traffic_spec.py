@@ -140,7 +140,7 @@ class TrafficSpec(Section):
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """The function that makes a traffic model of a section."""
+    """A kind of traffic model: the function that makes one from a section, and the keys that the section may have."""
 
     build: Callable[[TrafficSpec], TrafficModel]
     optional: tuple[str, ...]

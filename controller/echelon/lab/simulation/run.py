@@ -42,11 +42,10 @@ def simulate(
     """Run `scenario` under each of `policies` in virtual time, and return the results.
 
     `policies` are names such as ``"fair"`` and ``"echelon(order=setf)"``; None takes the scenario's own. `target` is
-    ``"fluid"``, which executes plans exactly and without packets, or a target with virtual switches, such as
-    ``"softswitch"``. `scale` multiplies rates and sizes (`lab.scenarios.scale`). On ``"fluid"``, `ideal` also runs
-    each policy with the rates that it would ideally give.
-    `keep` is a directory: policies that have finished are kept there until all have, so that an interrupted call
-    continues where it was.
+    ``"fluid"``, which executes plans without packets, or a target with virtual switches, such as ``"softswitch"``.
+    `scale` multiplies rates and sizes (`lab.scenarios.scale`). On ``"fluid"``, `ideal` also runs each policy with the
+    rates that it would ideally give. `keep` is a directory: policies that have finished are kept there until all have,
+    so that an interrupted call continues where it was.
 
     Raises `DocumentError` for a bad scenario, policy, target or scale, `PlanError` for a policy that cannot plan it,
     and `RunError` for a run that breaks. All are `CodedError`s.

@@ -19,7 +19,8 @@ def now_ns() -> int:
 
 @cache
 def own_clock() -> int:
-    """Return the number of this machine's monotonic clock since it was started; 0 where the system does not tell."""
+    """Return a number that identifies this machine's monotonic clock since its start; 0 where the system does not
+    tell."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:

@@ -1,14 +1,14 @@
 """Random draws that are the same on every machine: only `Random.random` is used, whose values Python guarantees.
 
-Whatever is drawn in number may be drawn in two ways (`DRAWS`):
+Values that are drawn together may be drawn in two ways (`DRAWS`):
 
 * ``printed``: independently, as the thesis prints it. Then the load of a schedule is left to chance: sizes of web
   search have a standard deviation of 2.3 times their mean, so that of 1,000 flows the total has one of 7 %.
 * ``matched``: like cards from a pack that holds each size as often as the distribution says. Every single flow is
-  distributed as before, and in which order sizes come is as random; the total is off by a part of the largest size:
-  under 1 % for 1,000 flows of web search. Where it is more than 2 % off, as may be for a few hundred flows, they are
-  drawn again (at most 50 times), which makes some sizes more frequent by a flow or so. Gaps between starts are
-  stretched together, by one factor, so that they fill the time they are for.
+  distributed as before, and sizes come in an order as random; the total is off by a part of the largest size: under 1 %
+  for 1,000 flows of web search. Where it is more than 2 % off, as may be for a few hundred flows, they are drawn again
+  (at most 50 times), which makes some sizes more frequent by a flow or so. Gaps between starts are stretched together,
+  by one factor, so that they fill the time they are for.
 """
 
 from __future__ import annotations

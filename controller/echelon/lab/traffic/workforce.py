@@ -126,7 +126,8 @@ class Workforce:
 
 
 def _child(work: Work, stop_read: int, stop_write: int, writer: Connection, inherited: list[Connection]) -> None:
-    # Only the parent may hold what says that it is there, and what tells others that nobody listens.
+    # Only the parent may hold the end of the pipe that stays open as long as it lives, and the ends by which other
+    # children notice that nobody listens.
     os.close(stop_write)
     for connection in inherited:
         connection.close()

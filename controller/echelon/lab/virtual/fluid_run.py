@@ -22,7 +22,8 @@ def run(
     ideal: bool = False,
     end_s: Fraction | None = None,
 ) -> PolicyRun:
-    """Run `scenario` under the policy that `make` makes; `progress(job, iteration)` is told of each finished one.
+    """Run `scenario` under the policy that `make` makes; `progress(job, iteration)` is called for each finished
+    iteration.
 
     The model executes the plan; `ideal`: it gives flows the rates that the policy would give them if switches had a
     queue for each. It has no packets and no controller: of the

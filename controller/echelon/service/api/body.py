@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 async def _read_mapping(request: Request) -> dict[str, Any]:
-    """Return the request's body. Raise `RequestError`."""
+    """Return the mapping in the request's body. Raise `RequestError`."""
     settings: ApiSettings = request.app.state.settings
     content_types = request.headers.getlist("content-type")
     if len(content_types) != 1 or not _JSON_TYPE.fullmatch(content_types[0].strip()):

@@ -142,7 +142,7 @@ class _Timeout:
 
 
 class Listener:
-    """Accepts connections on a listening socket, within limits."""
+    """A listener that accepts connections on a socket, within limits."""
 
     def __init__(
         self,

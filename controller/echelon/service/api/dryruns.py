@@ -83,7 +83,8 @@ def _entries(entries: Iterable[OwnedEntry]) -> tuple[EntryResource, ...]:
 
 
 async def rehearsed(leader: Leader, make: Callable[[int], events.ChangeRequest]) -> DryRunResource:
-    """Return what the change would do that `make` makes of a number: it is checked and planned, and nothing else."""
+    """Return what a change would do. `make` returns the change for the number of a request. It is checked and planned,
+    and nothing else."""
     import asyncio
 
     from echelon.control.events import DryRun

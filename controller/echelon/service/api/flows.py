@@ -55,7 +55,7 @@ class FlowTable(Resource):
 
 
 class _Names(dict[str, int]):
-    """Numbers of names, in the order in which they are asked for."""
+    """Numbers for names, in the order in which names are first asked for."""
 
     def __missing__(self, name: str) -> int:
         self[name] = len(self)

@@ -389,8 +389,8 @@ def listed(
     after: str | None = None,
     limit: int | None = None,
 ) -> Sequence[JobSummary]:
-    """Return jobs in the order of their names: those in a state, with a host, and with names after one (there need not
-    be such a job), where given, and at most `limit`."""
+    """Return jobs in the order of their names, and at most `limit` of them. `state`, `worker` and `after` leave only
+    jobs in that state, with that host, and with later names (there need not be a job of that name)."""
     names = sorted(machine.jobs.jobs)
     first = 0 if after is None else bisect_right(names, after)
     jobs = (machine.jobs.jobs[name] for name in islice(names, first, None))
@@ -405,7 +405,8 @@ def listed(
 
 
 def registration(spec: Mapping[str, Any], *, replace: bool) -> "Callable[[int], events.ChangeRequest]":
-    """Return what makes the request for a job of its number. Raise `DocumentError` for a spec that is none."""
+    """Return a function from the number of a request to the request for this job. Raise `DocumentError` if `spec` is
+    not a job's."""
     from echelon.control.events import RegisterJob
     from echelon.control.jobs import NO_QUOTA, parse_job
     from echelon.service.trail import ORIGIN

@@ -26,7 +26,7 @@ class LinkResource(Resource):
 
     @classmethod
     def of(cls, cable: "CableLink", drained: Collection[tuple[str, str]]) -> "LinkResource":
-        """Return a link; `drained` are the ends of those that are."""
+        """Return a link. `drained` has the ends of the drained links."""
         from echelon.control.jobstore import ends_of
 
         a, b = cable.a.node, cable.b.node

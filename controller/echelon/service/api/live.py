@@ -41,7 +41,7 @@ PORTS_S = 2.0
 SHARE = 0.05
 """Largest part of the time that looking takes."""
 SELDOM = 10
-"""Most periods between two looks, however long they take."""
+"""The most periods between two looks, however long a look takes."""
 READING_S = 5.0
 """Longest time that a switch has to tell its counters."""
 EVENTS = 200
@@ -162,7 +162,7 @@ class Live:
         self._put("jobs", part)
 
     def _read_ports(self) -> Callable[[], Awaitable[None]]:
-        """Return what reads all switches and notes what their ports have sent since it was called last."""
+        """Return a function that reads all switches, and notes what their ports have sent since its last call."""
         before: dict[str, SwitchQueues] = {}
 
         async def read_ports() -> None:
@@ -181,7 +181,7 @@ class Live:
 
 
 class Follower:
-    """Someone who follows the state, and what has been told."""
+    """A client that follows the state, with what it has been told."""
 
     def __init__(self, live: Live) -> None:
         self._live = live

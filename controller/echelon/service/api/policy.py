@@ -46,7 +46,7 @@ class PolicyResource(Resource):
 
 
 def _choice(setting: PolicySetting) -> "Callable[[int], events.ChangeRequest]":
-    """Return what makes the request of its number. Raise `RefusedError`."""
+    """Return a function from the number of a request to the request for this policy. Raise `RefusedError`."""
     from echelon.control.events import ChoosePolicy
     from echelon.control.jobstore import ChosenPolicy
     from echelon.policies import PolicyChoiceError, parse_parameters

@@ -35,8 +35,8 @@ HEADER_BYTES = 32 << 10
 """Maximum size of request line and headers together, in bytes."""
 BACKLOG = 1024
 KEEP_ALIVE_S = 75
-"""Keep-alive time, longer than clients and proxies commonly keep an idle connection, so that they close it, not we
-under a request."""
+"""Keep-alive time. It is longer than clients and proxies commonly keep an idle connection, so that they close it, and
+this server never closes it under a request."""
 DRAIN_S = 5
 """Time that requests under way may take to end when the server stops."""
 LAST_WORD_S = 1

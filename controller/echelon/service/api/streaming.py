@@ -15,7 +15,7 @@ PIECE = 500
 
 
 def answer(resource: BaseModel, field: str, items: Iterable[BaseModel] | None = None) -> StreamingResponse:
-    """Return `resource` as JSON, with a sequence of resources in its `field`: `items`, or what it has."""
+    """Return `resource` as JSON. Its `field` is a sequence of resources: `items` if given, else the resource's own."""
     given: Iterable[BaseModel] = getattr(resource, field) if items is None else items
     return StreamingResponse(_pieces(resource, field, given), media_type="application/json")
 

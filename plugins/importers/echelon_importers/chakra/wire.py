@@ -154,7 +154,7 @@ def _node(fields: list[_Field], generation: int) -> WireNode:
             case _Field(1, 0, int(value)):
                 number = value
             case _Field(2, 2, bytes(value)):
-                _text(value)  # A name that is no text betrays a file of another format.
+                _text(value)  # A name that is not text betrays a file of another format.
             case _Field(3, 0, int(value)):
                 kind = value
             case _Field(4, _, value):

@@ -1,4 +1,4 @@
-"""Replays a coflow trace on one big switch under a policy, as a fluid.
+"""The replay of a coflow trace on one big switch under a policy, as a fluid.
 
 The ports of the switch are its only bottlenecks. Between decisions all rates are constant. A policy decides when a
 coflow arrives or is finished and when it says so itself, as in `Allocation.valid_until_s`; and when a flow is finished,
@@ -126,7 +126,8 @@ class _ArraySharing:
             s, d = src[going], dst[going]
             count = self._by_link(s) + self._by_link(d)
             share = np.divide(room, count, out=np.full(len(room), np.inf), where=count > 0)
-            # Flows stop at every port whose share no other port of its flows is below, not at the tightest alone.
+            # Flows stop at every port whose share is the lowest among the ports of its flows, not only at the tightest
+            # port.
             tied = 1 + 1e-12
             looser = self._by_link(s, share[d] * tied < share[s]) + self._by_link(d, share[s] * tied < share[d])
             stops = looser == 0

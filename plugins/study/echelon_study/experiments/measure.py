@@ -50,7 +50,7 @@ class Bottleneck:
 class Sharing:
     """Flows of cross traffic on one bottleneck, and the same flows under processor sharing of what training left there.
 
-    Over all flows that started in the measured time; one that had not ended then counts with its age, in both.
+    Both count all flows that started in the measured time. A flow that had not ended then counts with its age.
     """
 
     flows: int

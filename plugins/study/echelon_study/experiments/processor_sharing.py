@@ -1,7 +1,7 @@
 """Egalitarian processor sharing, exactly: how long transfers take that share a changing capacity equally.
 
 This is the yardstick for cross traffic: given the same flows and the bandwidth that a training job leaves on the
-bottleneck, it is when they would end under ideal congestion control. Bandwidth does not account for any longer time.
+bottleneck, it is when they would end under ideal congestion control. If flows take longer, bandwidth is not the reason.
 
 With N(t) flows in the system and capacity c(t), each is served at c / N. The service that any flow present has had by
 time t, ``S(t) = integral of c / N``, grows for all of them alike: a flow of x bytes that arrives at a ends when S has

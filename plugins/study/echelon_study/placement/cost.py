@@ -2,7 +2,7 @@
 
 A job's iteration lasts as long as alone on its hosts, and longer by contention. CASSINI's score of a link says how much
 more its jobs ask for than it carries, even if they are shifted in time as well as possible (S. Rajasekaran et al., NSDI
-'24, section 3): the demand above capacity, as a part of what the link carries in the same time. To send it takes that
+'24, section 3): the demand above capacity, as a part of what the link carries in the same time. Sending it takes that
 part of the time in addition, so the prediction is ``alone x (1 + the largest 1 - score of the job's links)``. Links
 whose shifts contradict those of others count unshifted.
 

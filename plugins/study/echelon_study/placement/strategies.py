@@ -1,6 +1,6 @@
 """Ways to place the ranks of jobs on hosts.
 
-Every host takes as many ranks as it must, so each takes one as long as there are hosts enough. The edge switch of a
+Every host takes as many ranks as it must, so each takes one as long as there are enough hosts. The edge switch of a
 host is its rack, or its rail.
 """
 

@@ -81,7 +81,7 @@ class Variant:
     values: Mapping[str, str]
     """The varied values by key, as text."""
     document: Mapping[str, Any]
-    """The scenario's document, with the files read that it names."""
+    """The scenario's document, with the contents of the files that it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,8 @@ def _base(path: str | Path, spec: SweepSpec) -> dict[str, Any]:
 
 
 def _read(path: str | Path, document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `document` with the files that it names read, as mappings where they are documents themselves."""
+    """Return `document` with the contents of the files that it names, as mappings where these are documents
+    themselves."""
     data = dict(document)
     parent = Path(path).parent
     if isinstance(fabric := data.get("fabric"), str):

@@ -152,7 +152,7 @@ def parse(text: bytes, place: str) -> Schema:
 
 
 class _Reader:
-    """Reads the parts of one description; errors name the part."""
+    """A reader of the parts of one description. Its errors name the part."""
 
     def __init__(self, place: str) -> None:
         self._place = place

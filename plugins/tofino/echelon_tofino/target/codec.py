@@ -171,7 +171,7 @@ class BfrtCodec:
         return table_id in self._names
 
     def queries(self) -> list[bfrt.Entity]:
-        """Return what reads all entries of all tables that have any which can be written."""
+        """Return the queries for all entries of all tables that have entries which can be written."""
         return [
             bfrt.Entity(table_entry=bfrt.TableEntry(table_id=table.id))
             for table in self._tables.values()

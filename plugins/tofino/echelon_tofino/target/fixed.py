@@ -22,13 +22,13 @@ class FixedTable:
     data: Mapping[str, tuple[int, str]]
 
     def query(self, key: Mapping[str, int]) -> bfrt.Entity:
-        """Return what reads an entry."""
+        """Return the query that reads an entry."""
         entity = bfrt.Entity()
         self._write_key(key, entity.table_entry)
         return entity
 
     def update(self, key: Mapping[str, int], values: Mapping[str, Any]) -> bfrt.Update:
-        """Return what changes fields of an entry."""
+        """Return the update that changes fields of an entry."""
         update = bfrt.Update(type=bfrt.Update.MODIFY)
         entry = update.entity.table_entry
         self._write_key(key, entry)

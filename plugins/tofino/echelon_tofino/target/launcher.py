@@ -1,4 +1,4 @@
-"""Starts softswitch as a Tofino, which serves BF Runtime."""
+"""The launcher of softswitch as a Tofino, which serves BF Runtime."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from echelon_torch.agent.program import Seen
 from echelon_torch.agent.sockets import TcpCounters, TcpSocket
 
 Owner = Callable[[], Callable[[TcpSocket], bool]]
-"""Returns what says whether a socket is the job's at this moment."""
+"""A function that returns a test whether a socket is the job's at this moment."""
 
 
 class Listing(Protocol):

@@ -1,4 +1,4 @@
-"""Keeps the service up to date about a job's connections and iterations on this host, in a thread of its own."""
+"""The reports to the service about a job's connections and iterations on this host, from a thread of its own."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Execution traces and a summary, made of the records of a training job's ranks (docs/capture.md)."""
+"""Execution traces and a summary, made of the records of a training job's ranks (docs/torch.md)."""

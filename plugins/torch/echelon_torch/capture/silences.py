@@ -4,7 +4,7 @@ Switches and agents take it that an iteration begins with the first bytes after 
 brought 95 % of its bytes (docs/agent.md). So the gap has to be longer than the silences in the last 5 % of what a rank
 sends, and shorter than the silence between two iterations.
 
-Nobody records when bytes leave. A rank says a word when it calls an operation. It sends until a collective ends, which
+Nobody records when bytes leave. A rank sends a word when it calls an operation. It sends until a collective ends, which
 takes as long as for the rank that called it last; the others wait for that one. A transfer leaves at once.
 """
 

@@ -89,5 +89,5 @@ def _message(line: bytes) -> Message:
 
 
 def begin(at_ns: int) -> bytes:
-    """Return the answer to `RankReady`: when the rank begins its first measured iteration."""
+    """Return the answer to `RankReady`: the time at which the rank begins its first measured iteration."""
     return f"{at_ns}\n".encode()

@@ -18,7 +18,7 @@ from echelon.cli import app
 
 ROOT = Path(__file__).parents[4]
 FIG2 = ROOT / "topologies/scenarios/fig2.yaml"
-PAGE = ROOT / "docs/library.md"
+PAGE = ROOT / "docs/scenarios.md"
 NOTEBOOK = ROOT / "docs/notebooks/simulate.ipynb"
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 

@@ -1,7 +1,7 @@
 """`ip -batch`, in this network namespace or in another, several at a time.
 
-pyroute2 could do the same, but a fabric of n hosts has n (n - 1) neighbour entries: one takes it 0.5 ms of processor
-time, and `ip` 0.01 ms (1000 entries on one interface, pyroute2 0.9.7, iproute2 6.1).
+pyroute2 could do the same, but a fabric of n hosts has n (n - 1) neighbour entries: each takes pyroute2 0.5 ms of
+processor time, and `ip` 0.01 ms (1000 entries on one interface, pyroute2 0.9.7, iproute2 6.1).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Network namespaces, made or entered by a thread of its own: the rest of this process stays where it is."""
+"""Network namespaces that a thread of its own makes or enters, so that the rest of this process stays where it is."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ from echelon.lab.hosts.backends.interfaces import await_running, switch_offloads
 from echelon.lab.hosts.backends.names import interface_names
 
 _GROUPS = 1 << 24
-"""Higher than any process id. Links belong to the group of the process that made them: this, plus its id."""
+"""A number above all process ids. The links that a process makes are in a group of their own: this number plus its
+id."""
 
 
 class NamespaceFabric:

@@ -35,7 +35,7 @@ def mtu_bytes(scenario: Scenario) -> int:
 
 
 def emulated(scenario: Scenario) -> Sequence[Job]:
-    """Return the jobs whose workers are no programs."""
+    """Return the jobs whose workers are not programs."""
     return [job for job in scenario.jobs if job.name not in scenario.commands]
 
 

@@ -18,7 +18,7 @@ from echelon.lab.hosts.loop import RealTimeLoop
 _REQUEST = struct.Struct("=q")
 _BURNING = Path(__file__).with_name("burning.py")
 _LESS_PREFERRED = 10
-"""Niceness, more than that of the worker that it computes for, which has to answer the network meanwhile."""
+"""The niceness of computing above that of its worker, which has to answer the network meanwhile."""
 _NS_PER_S = 1_000_000_000
 
 

@@ -115,7 +115,7 @@ class _NoWorkers:
 
 
 def maker_of(scenario: Scenario) -> MakeWorkers:
-    """Return what makes the workers of jobs that are not emulated. Raise `RunError` if no plug-in does."""
+    """Return the function that makes the workers of jobs that are not emulated. Raise `RunError` if no plug-in does."""
     if not scenario.commands:
         return lambda _surroundings: _NoWorkers()
     for entry in entry_points(group=GROUP, name="program"):

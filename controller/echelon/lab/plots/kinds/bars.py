@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 ABOUT = "mean slowdown of each job, a bar for each policy"
 _GROUPS = {"column": 6, "text": 14}
-"""The number of jobs on one page."""
+"""The most jobs on one page, by width of the picture."""
 
 
 def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
-    """Return a page for so many jobs."""
+    """Return the pages, each with at most `_GROUPS` jobs."""
     policies = selection.most(list(run.policies), "policies", "--policy", MOST)
     pages, step = [], _GROUPS[style.width]
     for begin in range(0, len(run.jobs), step):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ABOUT = "use of each link over time, darker for more, one panel for each policy, over the same time"
 _BINS = 150
 _ROWS = 12
-"""The number of links that are drawn, those that carry most."""
+"""The most links that are drawn: those that carry most."""
 _LEAST = 0.1
 """The part of the busiest link's use from which a link is drawn."""
 Link = tuple[str, str]

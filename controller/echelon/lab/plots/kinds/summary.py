@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ABOUT = "mean iteration time of each job, and mean time of the cross traffic's flows, a bar for each policy"
 _GROUPS = {"column": 4, "text": 10}
-"""The number of jobs that are drawn."""
+"""The most jobs that are drawn, by width of the picture."""
 
 
 def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:

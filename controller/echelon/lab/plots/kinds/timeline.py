@@ -25,7 +25,7 @@ _UNITS = 26.0
 """The height of the rows of a panel, in bars of computing, from which there is another page."""
 _COMPUTE, _FLOW, _ROW_GAP = 1.0, 0.6, 0.5
 _LANES = 4
-"""Flows of a worker that overlap lie in so many lanes; if they need more, over each other in one."""
+"""The most lanes for flows of a worker that overlap. If they need more, the others share the last lane."""
 _APART_INCHES = 0.03
 """Marks that are closer are drawn once, and bars that are narrower have no edges."""
 _INCHES_PER_UNIT = {"column": 0.14, "text": 0.17}
@@ -53,7 +53,7 @@ class Row:
 
 
 def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
-    """Return a page for so many workers."""
+    """Return the pages, each with as many workers as fit."""
     longest = max(len(of["iteration_times_s"]) for all_of in run.policies.values() for of in all_of["jobs"].values())
     if selection.last is None and longest > (selection.first or 1) + _ITERATIONS - 1:
         selection.last = (selection.first or 1) + _ITERATIONS - 1

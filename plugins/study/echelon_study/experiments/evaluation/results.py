@@ -28,7 +28,7 @@ class Score:
     worst: float
 
     def of(self, measure: Measure) -> float:
-        """Return one of the two."""
+        """Return the slowdown by that measure."""
         return self.mean if measure == "mean" else self.worst
 
 
