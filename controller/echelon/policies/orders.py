@@ -172,8 +172,6 @@ class Rule:
     together: bool = False
     """Whether these are the seconds in which all flows that are due together can finish, if they have sent as large a
     part as the flow."""
-    spread: int = 1
-    """The factor by which the steps of levels are larger."""
 
 
 MEMORY = Rule(Fraction(1, 2), Fraction(1, 2), Fraction(1))
@@ -212,9 +210,8 @@ class Blended:
 
     def _relative(self, facts: JobFacts) -> Levels:
         rule = self._rule
-        steps = tuple(rule.spread * step for step in STEPS)
         relative = Relative(
-            facts.unit_s(rule), facts.head_start(rule), facts.latest_alone_s, facts.alone_s / IDLE, steps
+            facts.unit_s(rule), facts.head_start(rule), facts.latest_alone_s, facts.alone_s / IDLE, STEPS
         )
         return Levels((), relative=relative, latest=rule.latest, left=rule.left, together=rule.together)
 

@@ -105,7 +105,6 @@ RULES: Mapping[str, Rule] = {
     "a4": Rule(_NONE, _NONE, left=4),
     "o4": Rule(_NONE, _ALL, left=4, together=True),
     "t3": Rule(_HALF, _HALF, latest=True, left=3, together=True),
-    "t16": Rule(_NONE, _NONE, left=16, together=True, spread=4),
 }
 """The rules of `echelon.policies.orders.Blended` that are simulated."""
 
