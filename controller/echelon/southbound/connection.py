@@ -34,11 +34,17 @@ from echelon.southbound.events import (
     SwitchConnected,
     SwitchEvent,
 )
-from echelon.southbound.intents import DigestReport, IntentSession, SessionFactory
 from echelon.southbound.lifecycle import Lifecycle, State, Timing
-from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
 from echelon.southbound.queues import QueueCount, QueueDriver
-from echelon.southbound.session import SwitchSession
+from echelon.southbound.session import (
+    Applied,
+    Comparison,
+    DigestReport,
+    IntentSession,
+    RefusedEntry,
+    SessionFactory,
+    SwitchSession,
+)
 from echelon.southbound.tls import TlsError, TlsFiles
 
 T = TypeVar("T")

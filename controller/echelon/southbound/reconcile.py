@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from echelon.lowering.intent import Part, TableEntry
-from echelon.southbound.codec import EncodedEntry
-from echelon.southbound.wire import UpdateKind
+from echelon.southbound.encoding import EncodedEntry, UpdateKind
 
 _CHUNK = 1000
 """Number of entries encoded at a time, while a switch is at work on those before."""

@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from finsy import GRPCStatusCode
 
 from echelon.southbound.channel import CallError, UpdateStatus
-from echelon.southbound.codec import EncodedEntry
+from echelon.southbound.encoding import EncodedEntry, UpdateKind, update_size
 from echelon.southbound.reconcile import Chunk
-from echelon.southbound.wire import UpdateKind, update_size
 
 BATCH_UPDATES = 1000
 """Updates of one Write: measured, half of the achievable rate needs 100, all of it 1000."""

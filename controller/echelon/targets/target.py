@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from echelon.documents import Section
     from echelon.lowering.capabilities import Capabilities
     from echelon.p4program import P4Program
-    from echelon.southbound.intents import SessionFactory
     from echelon.southbound.queues import QueueDriver
+    from echelon.southbound.session import SessionFactory
     from echelon.targets.launching import SwitchLauncher
     from echelon.targets.rates import QueueRates
     from echelon.targets.virtual import VirtualFabricFactory

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from echelon.lowering.intent import ActionCall, Part, TableEntry
-from echelon.southbound.codec import EncodedEntry
+from echelon.southbound.encoding import EncodedEntry, UpdateKind
 from echelon.southbound.reconcile import Chunk, WantedEntries, difference, turned
-from echelon.southbound.wire import UpdateKind
 from tests.drawing import examples
 
 STAGES = 3

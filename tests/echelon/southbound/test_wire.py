@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from echelon.protobuf_fields import varint
-from echelon.southbound.wire import (
+from echelon.southbound.encoding import (
     UpdateKind,
     read_request,
     table_entries,
