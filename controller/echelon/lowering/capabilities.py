@@ -1,9 +1,10 @@
-"""The capabilities of a target. Lowering refuses what the target cannot carry."""
+"""The capabilities of a target, and the error where a plan exceeds them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from echelon.errors import Code, CodedError
 from echelon.rankings.in_switches import Units
 
 
@@ -93,3 +94,14 @@ class Capabilities:
     """Strict-priority levels of an egress port."""
     outer_queues: OuterQueues | None = None
     """None: the switch's ingress knows which packets have left their queues."""
+
+
+class LoweringError(CodedError, ValueError):
+    """The plan asks for something that the target cannot carry. The text says what, and what would fit."""
+
+    code: Code = "does-not-fit"
+
+    def __init__(self, reason: str, job: str | None = None, *, code: Code | None = None) -> None:
+        super().__init__(reason, code=code)
+        self.job = job
+        """The job without which the rest may fit; None: no single job is at fault."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from echelon.fabric.model import Fabric
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import FlowKey, Job
-from echelon.lowering.errors import LoweringError
+from echelon.lowering.capabilities import LoweringError
 
 if TYPE_CHECKING:
     from echelon.jobs.spec import JobSpec, RecognitionSpec

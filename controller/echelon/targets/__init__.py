@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from echelon.targets.registry import TARGETS, find_target
-from echelon.targets.target import DEFAULT_TARGET, Site, Target
+from echelon.targets.target import DEFAULT_TARGET, TARGETS, Site, Target, find_target
 
 __all__ = ["DEFAULT_TARGET", "TARGETS", "Site", "Target", "find_target"]
