@@ -16,7 +16,7 @@ class QueueDepthMarks:
     """
 
     packets: int
-    """Mark a packet that finds this many in its queue."""
+    """Mark a packet that finds this many packets in its queue."""
     cells_of_packet: int | None = None
     """The cells of the packet buffer that a full packet takes, where the switch counts cells; None: it counts
     packets."""
@@ -49,7 +49,7 @@ class OuterQueues:
     rate_error_percent: int = 1
     """Largest error of a queue's minimum rate."""
     delay_us: int = 20_000
-    """Longest time between the switch's egress and the queue, plus the longest time by which the kernel sends late."""
+    """Longest way from the switch's egress to the queue, plus the longest delay by which the kernel sends late."""
     by_port: bool = False
     """Whether a port has one hold time, the longest of its queues'."""
 
@@ -97,7 +97,7 @@ class Capabilities:
 
 
 class LoweringError(CodedError, ValueError):
-    """The plan asks for something that the target cannot carry. The text says what, and what would fit."""
+    """The error for a plan that asks for what the target cannot carry. Its text also says what would fit."""
 
     code: Code = "does-not-fit"
 

@@ -39,7 +39,7 @@ class SegmentIdentity:
     src_ipv4: str
     dst_ipv4: str
     protocol: str
-    """The protocol: tcp or udp."""
+    """tcp or udp."""
     src_port: int
     """0 where agents report the ports."""
     dst_port: int

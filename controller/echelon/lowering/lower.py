@@ -257,7 +257,7 @@ def _kept(before: Part, now: Part) -> Part:
 
 
 def _updated(jobs: Mapping[str, LoweredJob], changed: Mapping[str, LoweredJob | None]) -> dict[str, LoweredJob]:
-    """Update the jobs in place; they stay in the order in which they came."""
+    """Return the jobs after the changes, in the order in which they came."""
     out = dict(jobs)
     for name, job in changed.items():
         if job is None:

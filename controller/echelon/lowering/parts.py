@@ -46,7 +46,7 @@ def mac(text: str) -> int:
 
 
 def fabric_part(switch: str, fabric: Fabric, best_effort_queue: int, able: Capabilities) -> Part:
-    """Return the part of the switch's intent that does not depend on jobs; `able` is what the switch can carry."""
+    """Return the part with marking and routes to every host; `able` is what the switch can carry."""
     marking = _marking_entries(best_effort_queue)
     return Part(FABRIC, (*marking, *_ecn_entries(switch, fabric, able.ecn), *_route_entries(switch, fabric, able)))
 

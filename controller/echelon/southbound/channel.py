@@ -30,13 +30,13 @@ _OPTIONS = (
 )
 _KEEPALIVE_ANSWER_S = 20
 _KEEPALIVE = (
-    # Servers close connections that are pinged more often than every five minutes (gRPC's default).
+    # By default, gRPC's servers close connections that are pinged more often than every five minutes.
     ("grpc.keepalive_time_ms", 300_000),
     ("grpc.keepalive_timeout_ms", 1000 * _KEEPALIVE_ANSWER_S),
 )
 
 WRITE_TIMEOUT_S = 10.0
-"""Timeout of a Write without updates; each update adds `UPDATE_TIMEOUT_S`."""
+"""How long a Write without updates may take; each update adds `UPDATE_TIMEOUT_S`."""
 UPDATE_TIMEOUT_S = 0.02
 READ_TIMEOUT_S = 60.0
 
@@ -50,10 +50,10 @@ class UpdateStatus:
 
 
 class CallError(Exception):
-    """An RPC that did not end with OK.
+    """The error for an RPC that did not end with OK.
 
-    If the server gave them, `updates` has a status for each update of a Write, in their order. Then the updates say
-    what was carried out, and `whole` says only that something was not.
+    `updates` has a status for each update of a Write, in their order, if the server gave them. They say then what was
+    carried out, while `whole` says only that something was not.
     """
 
     def __init__(self, whole: UpdateStatus, updates: tuple[UpdateStatus, ...] = ()) -> None:
@@ -67,7 +67,7 @@ class P4RuntimeChannel:
 
     Args:
         address: host:port of the service.
-        credentials: TLS credentials; None is plain text.
+        credentials: TLS credentials; None means plain text.
     """
 
     def __init__(self, address: str, credentials: GRPCCredentialsTLS | None = None) -> None:
@@ -150,7 +150,7 @@ def _ended() -> CallError:
 
 
 def open_channel(address: str, credentials: GRPCCredentialsTLS | None) -> grpc.aio.Channel:
-    """Return a channel for messages and errors of any size. Without credentials it is plain text."""
+    """Return a channel for messages of any size; without credentials it carries plain text."""
     options = [*_OPTIONS] if within(_KEEPALIVE_ANSWER_S) is None else [*_OPTIONS, *_KEEPALIVE]
     if credentials is None:
         return grpc.aio.insecure_channel(address, options)

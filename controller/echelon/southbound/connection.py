@@ -82,7 +82,7 @@ class Endpoint:
     target: str
     """The name of the switch's target, for `ConnectionSnapshot` only."""
     tls: TlsFiles | None = None
-    """TLS files; None is plain text."""
+    """None means plain text."""
     queues: QueueDriver | None = None
     """The driver of the switch's queues, for all sessions; None: an intent that configures queues is refused."""
     owner: bytes = OWNER
@@ -128,7 +128,7 @@ class ConnectionSnapshot:
 
 OnEvent: TypeAlias = Callable[[SwitchEvent], None]
 OnDigests: TypeAlias = Callable[[str, DigestReport], Awaitable[None]]
-"""(switch, report)"""
+"""What takes each report, after the name of its switch."""
 
 
 class SwitchConnection:

@@ -48,7 +48,7 @@ def value_text(value: Match) -> str:
 
 
 class _Values(dict[Any, bytes]):
-    """One match field or parameter: its values as bytes, made when first asked for.
+    """The values of one match field or parameter as bytes, which are made when first asked for.
 
     `values[value]` raises ValueError, naming `place`, for a value that does not fit.
     """
@@ -86,7 +86,7 @@ class _Numbers(_Values):
         self._starts = [frame(bytes(size))[:-size] if size else b"" for size in range((bits + 7) // 8 + 1)]
 
     def __missing__(self, value: Any) -> bytes:
-        # Most fields of most entries pass here once, so there are no calls that are not needed.
+        # Most fields of most entries pass here once, so every call saved counts.
         if not isinstance(value, int) or value < 0 or value >> self._bits:
             return super().__missing__(value)
         size = value.bit_length() + 7 >> 3 or 1
@@ -135,8 +135,8 @@ _MATCHES: Mapping[Any, Callable[[Match, int], bytes]] = {
     P4MatchType.TERNARY: _ternary,
     P4MatchType.OPTIONAL: _optional,
 }
-"""A function from a value to the FieldMatch after its id; empty if every value matches, since P4Runtime wants such a
-field left out."""
+"""Functions from a value and a width in bits to what follows the id in a FieldMatch. The result is empty if every value
+matches, because P4Runtime wants such a field left out."""
 
 
 def _match_values(place: str, field_id: int, bits: int, match_type: Any) -> _Values:
@@ -214,8 +214,7 @@ class _Fields:
     def given(self, names: Sequence[str]) -> tuple[list[_Values], list[int]]:
         """Return the fields of these names, and their places in the order of ids.
 
-        Raises:
-            ValueError: a name is unknown or given twice, or a required field is missing.
+        Raise ValueError if a name is unknown or given twice, or a required field is missing.
         """
         for name in names:
             if name not in self._fields:
@@ -422,7 +421,7 @@ def read_request(device_id: int, entries: Iterable[bytes], role: str = "") -> by
 def table_entries(response: bytes) -> Iterator[bytes]:
     """Return the serialized TableEntry messages of a serialized ReadResponse, in their order.
 
-    Entities of other kinds are left out. Raises ValueError if `response` is not a ReadResponse.
+    Entities of other kinds are left out. Raise ValueError if `response` is not a ReadResponse.
     """
     try:
         entities = p4r.ReadResponse.FromString(response).entities

@@ -64,7 +64,7 @@ def difference(
     held: Mapping[bytes, EncodedEntry], wanted: Mapping[bytes, EncodedEntry], foreign: Collection[bytes] = ()
 ) -> Difference:
     """Return what brings `held` (our entries on the switch, by key) to `wanted`, beside others' entries with the keys
-    `foreign`. Linear."""
+    `foreign`, in linear time."""
     inserts: list[EncodedEntry] = []
     modifies: list[EncodedEntry] = []
     blocked: list[EncodedEntry] = []
@@ -89,7 +89,7 @@ class InvalidEntry:
 
 @dataclass(eq=False, slots=True)
 class _Known:
-    """A part, as far as it is encoded."""
+    """A part of the intent, as far as it is encoded."""
 
     part: Part
     entries: list[EncodedEntry] = field(default_factory=list)
@@ -179,11 +179,11 @@ class WantedEntries:
 
     @property
     def invalid(self) -> list[InvalidEntry]:
-        """Return the invalid entries. Linear in the number of parts."""
+        """The invalid entries; collecting them takes time in proportion to the number of parts."""
         return [entry for known in self._parts.values() if known.invalid for entry in known.invalid]
 
     def owners(self, keys: Collection[bytes]) -> dict[bytes, str]:
-        """Return the parts that want the entries of these keys. Linear in the whole intent."""
+        """Return the parts that want the entries of these keys, in time that grows with the whole intent."""
         return {
             entry.key: known.part.owner
             for known in self._parts.values()

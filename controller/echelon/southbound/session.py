@@ -74,24 +74,25 @@ class RefusedEntry:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The entries that were written. It is true if there were any; its length is their number."""
+    """What was written to a switch. It is true if anything was; its length counts the entries."""
 
     inserts: int
     modifies: int
     deletes: int
-    """The numbers of entries that were carried out."""
+    """The numbers of entries that the switch inserted, modified and deleted."""
     refused: tuple[RefusedEntry, ...]
     """Everything that is not on the switch as the intent wants it, from this change or an earlier one."""
     foreign: int
     """Number of others' entries on the switch when it was last read."""
     queues: int
     digests: int
-    """Number of settings written."""
+    """The numbers of settings that were written."""
     encoding_s: float
     """Time for encoding entries and comparing them. Part of it may have passed while the switch was at work."""
     read_s: float
+    """Time for reading what the switch held."""
     rpc_s: float
-    """Time until the last update was acknowledged."""
+    """Time for writing, until the last update was acknowledged."""
 
     def __len__(self) -> int:
         return self.inserts + self.modifies + self.deletes
@@ -108,7 +109,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The difference between a switch and its intent. It is true if they differ; its length counts the entries."""
+    """What differs between a switch and its intent. It is true if anything does; its length counts the entries."""
 
     inserts: tuple[EntryText, ...]
     """Entries that are missing."""
@@ -122,7 +123,7 @@ class Comparison:
     """Number of others' entries, which are left alone."""
     queues: tuple[QueueSetting, ...]
     digests: tuple[DigestSetting, ...]
-    """Settings that are not in force, as they should be."""
+    """Settings that are not in force, each as it should be."""
 
     def __len__(self) -> int:
         return len(self.inserts) + len(self.modifies) + len(self.deletes) + len(self.blocked)
@@ -136,11 +137,12 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class DigestReport:
-    """One list of digests: the fields of each, by name, and the token by which it is acknowledged."""
+    """A list of digests."""
 
     fields: tuple[Mapping[str, int], ...]
+    """The fields of each digest, by name."""
     received: object
-    """The list as the channel gave it."""
+    """The list as it came through the channel, by which it is acknowledged."""
 
 
 class EntryCodec(Protocol):
@@ -174,7 +176,7 @@ class Tables:
 
 @dataclass(slots=True)
 class _Seconds:
-    """The durations of the phases of a change."""
+    """The durations of the phases of a change, in seconds."""
 
     encoding: float = 0.0
     read: float = 0.0
@@ -182,7 +184,7 @@ class _Seconds:
 
 
 async def _encoded(turn: Turn) -> None:
-    """Encode all of it piece by piece, so that other switches get the event loop in between."""
+    """Encode all new parts piece by piece, so that other switches get the event loop in between."""
     for _ in turn.come:
         await asyncio.sleep(0)
 
@@ -199,13 +201,14 @@ def _timed(chunks: Iterator[Chunk], seconds: _Seconds) -> Iterator[Chunk]:
 
 
 class IntentSession(ABC):
-    """A session with one switch, which brings the switch to its intent. An async context manager: connected inside.
+    """A session with one switch, which brings the switch to its intent.
 
-    Calls that read or write must not overlap; `digests`, `acknowledge`, `wait_lost` and `ping` may run beside them.
+    It is an async context manager, which is connected inside its block. Calls that read or write must not overlap;
+    `digests`, `acknowledge`, `wait_lost` and `ping` may run beside them.
 
     Args:
-        name: of the switch, for messages.
-        codec: the translation of entries.
+        name: the switch's name, for messages.
+        codec: translates entries.
         queues: the driver of the switch's queues (`echelon.targets.Target.queue_driver`). Without one, an intent that
             configures queues is refused.
     """
@@ -296,12 +299,12 @@ class IntentSession(ABC):
 
     @property
     def entries(self) -> int:
-        """Our table entries on the switch, by the last `reconcile` and what was written since."""
+        """The number of our table entries on the switch, by the last `reconcile` and what was written since."""
         return len(self._held or ())
 
     @property
     def foreign(self) -> int:
-        """Others' table entries on the switch, by the last `reconcile`."""
+        """The number of others' table entries on the switch, by the last `reconcile`."""
         return len(self._foreign)
 
     def describe(self, entry: TableEntry) -> EntryText:
@@ -474,13 +477,13 @@ class SessionFactory(Protocol):
         """Return a session that connects to nothing yet.
 
         Args:
-            name: of the switch, for messages.
+            name: the switch's name, for messages.
             address: host:port of the service that holds its tables.
             device_id: the number by which that service knows the switch.
-            program: pushed if the switch runs another one.
-            election_id: of the leader; every later leader's is higher. None: there is one controller.
-            credentials: of TLS; None is plain text.
-            owner: what marks our entries, where the switch can hold a mark; entries with another are left alone.
+            program: what the switch is to run; it is pushed if the switch runs another program.
+            election_id: the leader's; every later leader has a higher one. None: there is only one controller.
+            credentials: TLS credentials; None means plain text.
+            owner: marks our entries, where the switch can hold a mark; entries with another mark are left alone.
             queues: the driver of the switch's queues.
         """
         ...
@@ -526,13 +529,13 @@ class SwitchSession(IntentSession):
     """A primary controller's session with one switch over P4Runtime.
 
     Args:
-        name: of the switch, for messages.
+        name: the switch's name, for messages.
         address: host:port of its P4Runtime service.
-        device_id: of P4Runtime.
-        program: pushed if the switch runs another one.
-        election_id: bid exactly this one, once, and be primary or fail. None: any id that wins while no other
-            controller is connected. Once another controller has a higher one, the session is over either way.
-        credentials: of TLS; None is plain text.
+        device_id: the switch's number in that service.
+        program: what the switch is to run; it is pushed if the switch runs another program.
+        election_id: bid once, so that the session is primary with this id or fails. None: any id that wins while no
+            other controller is connected. Either way, the session is over once another controller has a higher id.
+        credentials: TLS credentials; None means plain text.
         owner: metadata of our entries; entries with another or none are not touched.
         queues: the driver of the switch's queues (`echelon.targets.Target.queue_driver`). Without one, an intent that
             configures queues is refused.
@@ -562,9 +565,9 @@ class SwitchSession(IntentSession):
         self.schema = P4Schema(_parsed(program.p4info.read_text("utf-8")), program.binary)
         self.codec = codec_of(self.schema, owner)
         self._follower: asyncio.Task[None] | None = None
-        """Takes what comes by the stream; None before the session is open."""
+        """The task that handles what comes by the stream; None before the session is open."""
         self._reports: dict[str, asyncio.Queue[DigestReport | None]] = {}
-        """The lists of each digest that is listened to; None ends them."""
+        """The lists of each digest that someone listens to; None ends them."""
         self._lost = asyncio.Event()
         self._deposed: NotPrimaryError | None = None
         super().__init__(name, self.codec, queues)
@@ -594,7 +597,7 @@ class SwitchSession(IntentSession):
         await self._channel.close()
 
     def _end(self) -> None:
-        """Let nobody write, bid, or wait for digests from here on."""
+        """End what goes through the stream: from here on nobody writes, bids, or waits for digests."""
         self._lost.set()
         # BMv2 makes a backup primary when its primary leaves.
         self._stream.cancel()
@@ -610,11 +613,11 @@ class SwitchSession(IntentSession):
             with suppress(TimeoutError):
                 async with asyncio.timeout(within(_TAKEOVER_S)):
                     # If the bid is fixed, being a backup is final.
-                    while not self._take(update) and self._exact_id is None:
-                        # Where nobody is primary, whoever bids the highest id of the past will be.
+                    while not self._learn_primary(update) and self._exact_id is None:
+                        # Where nobody is primary, whoever bids the highest id that the switch has seen becomes it.
                         vacant = update.status.code == GRPCStatusCode.NOT_FOUND
                         update = await (self._bid(self._primary_id) if vacant else self._next_update())
-            if not self._take(update):
+            if not self._learn_primary(update):
                 raise self._not_primary()
         except CallError as error:
             raise self._no_session(error) from None
@@ -631,18 +634,19 @@ class SwitchSession(IntentSession):
         except CallError as error:
             if self._exact_id is not None or not _is_in_use(error):
                 raise
-            # Become a backup, who hears when the place is free.
+            # A backup hears when the place is free.
             self._stream = self._channel.stream()
             return await self._bid(election_id - 1)
 
     async def _next_update(self) -> p4r.MasterArbitrationUpdate:
+        """Return what the switch says next of who is primary. Raise `CallError`."""
         while True:
             message = p4r.StreamMessageResponse.FromString(await self._stream.receive())
             if message.HasField("arbitration"):
                 update: p4r.MasterArbitrationUpdate = message.arbitration
                 return update
 
-    def _take(self, update: p4r.MasterArbitrationUpdate) -> bool:
+    def _learn_primary(self, update: p4r.MasterArbitrationUpdate) -> bool:
         """Note who is primary; return whether it is this session."""
         self._primary_id = U128.decode(update.election_id)
         # BMv2 answers OK to a backup whose primary has gone: it is still a backup, under its own id.
@@ -713,7 +717,7 @@ class SwitchSession(IntentSession):
     def _handle(self, message: p4r.StreamMessageResponse) -> None:
         match message.WhichOneof("update"):
             case "arbitration":
-                if not self._take(message.arbitration):
+                if not self._learn_primary(message.arbitration):
                     self._deposed = self._not_primary()
             case "digest":
                 self._report(message)

@@ -37,7 +37,7 @@ DEFAULT_TARGET = "softswitch"
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One switch of the fabric, as far as its queues are concerned."""
+    """A switch of the fabric, as far as its queues are concerned."""
 
     switch: str
     port_rates_bps: Mapping[int, int]
@@ -70,7 +70,7 @@ class Target(ABC, Generic[O]):
         return SwitchSession
 
     def program(self) -> P4Program:
-        """Return the P4 program for this target. Raises FileNotFoundError if it was not compiled."""
+        """Return the P4 program for this target. Raise FileNotFoundError if it was not compiled."""
         from echelon.p4program import program
 
         return program(self.architecture)
@@ -105,7 +105,7 @@ class Registry(Mapping[str, Target[Any]]):
     def __getitem__(self, name: str) -> Target[Any]:
         """Return the target of that name.
 
-        Raises `KeyError` if there is none, and `DocumentError` for one that cannot be loaded.
+        Raise `KeyError` if there is none, and `DocumentError` for one that cannot be loaded.
         """
         if name not in self._loaded:
             self._loaded[name] = _load(self._registered[name])
@@ -149,7 +149,7 @@ TARGETS = Registry()
 def find_target(name: object, file: str, path: str = "", targets: Mapping[str, Target[Any]] = TARGETS) -> Target[Any]:
     """Return the target `name` that `file` asks for at the key `path`.
 
-    Raises `DocumentError` for an unknown one, with the names that there are.
+    Raise `DocumentError` for an unknown one, with the names that there are.
     """
     from echelon.documents import DocumentError, suggestion
     from echelon.extras import plug_in

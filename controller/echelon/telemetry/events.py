@@ -16,7 +16,7 @@ up to 0.1 s, and then the list has to arrive."""
 
 @dataclass(frozen=True, slots=True)
 class FlowEvent:
-    """A flow's first or last packet of an iteration passed a switch (or the only one: both)."""
+    """A report that a flow's first or last packet of an iteration passed a switch; an only packet is both."""
 
     switch: str
     job: str
@@ -32,7 +32,7 @@ class FlowEvent:
 
 
 def decode_event(switch: str, flows: Mapping[int, tuple[str, str]], data: Mapping[str, int]) -> FlowEvent:
-    """Decode the fields of `flow_event_t`; `flows` are those of the intent that the switch runs.
+    """Return the event of the fields of `flow_event_t`; `flows` are those of the intent that the switch runs.
 
     Raise `KeyError` if the flow is none of them.
     """
@@ -56,13 +56,13 @@ class Decoded:
 
     events: tuple[FlowEvent, ...]
     unknown: int
-    """Number of reports that name a flow that no intent knows (from before this controller, say), or one of two
-    flows."""
+    """Number of reports whose flow number means nothing (it may be from before this controller) or, for the moment,
+    either of two flows."""
 
 
 @dataclass(slots=True)
 class _Numbers:
-    """The numbers of one switch. One whose flow has left keeps its meaning until another flow has it."""
+    """The flow numbers of one switch. A number whose flow has left keeps its meaning until another flow has it."""
 
     parts: frozenset[int] = frozenset()
     intent: Intent | None = None
@@ -100,7 +100,7 @@ class Decoder:
         self._switches.pop(switch, None)
 
     def decode(self, switch: str, reports: Sequence[Mapping[str, int]], now_s: float) -> Decoded:
-        """Decode reports, which are the fields of `flow_event_t` in the switch's order."""
+        """Return the events of reports, which are the fields of `flow_event_t`, in the switch's order."""
         numbers = self._switches.get(switch, _Numbers())
         events: list[FlowEvent] = []
         for report in reports:

@@ -29,7 +29,7 @@ SMOOTHING = Fraction(1, 4)
 """The weight of the newest iteration in an observed distance (an exponentially weighted mean)."""
 
 MAX_VALUES = 4096
-"""The number of incomplete iterations to keep. A lost event leaves an iteration incomplete until it is too old."""
+"""Most values of incomplete iterations to keep. A lost event leaves an iteration incomplete until it is too old."""
 
 T = TypeVar("T")
 
@@ -54,7 +54,7 @@ class JobView:
     iteration_times_s: tuple[Fraction, ...]
     """The latest known times, oldest first. An iteration that was not seen has none."""
     tardiness_s: Fraction | None
-    """The largest of its EchelonFlows, in the newest iteration of which all were seen."""
+    """The largest tardiness of its EchelonFlows, in the newest iteration in which all of them were seen."""
     echelonflows: Mapping[str, EchelonFlowView]
 
 
@@ -67,15 +67,15 @@ class Observation:
     tardiness_s: Fraction | None = None
     """The job's largest tardiness in an iteration that is newer than those reported before."""
     corrected: bool = False
-    """`Tracker.corrections` of the job changed."""
+    """Whether `Tracker.corrections` of the job changed."""
 
 
 NOTHING = Observation()
 
 
 class Tracker:
-    """The record of what switches saw of jobs. It takes every event: those of one switch in its order, switches in any
-    order."""
+    """The record of what switches saw of jobs. It takes the events of each switch in their order, and those of several
+    switches in any order."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, _TrackedJob] = {}
@@ -89,7 +89,7 @@ class Tracker:
 
         `job` is what its spec implies, without `corrections`. `numbered_by_sender`: the epochs of all switches mean the
         same iteration (shim); otherwise each switch counts for itself, and an EchelonFlow whose flows end at several
-        switches has no tardiness. Raises KeyError for a flow without a path.
+        switches has no tardiness. Raise KeyError for a flow without a path.
         """
         known = self._jobs.get(job.name)
         if known is not None and known.same(job, numbered_by_sender):
@@ -124,13 +124,13 @@ class Tracker:
         return self._jobs.keys()
 
     def view(self, job: str) -> JobView:
-        """Return what was seen of a job. Raises KeyError for a job that is not followed."""
+        """Return what was seen of a job. Raise KeyError for a job that is not followed."""
         return self._jobs[job].view()
 
     def corrections(self, job: str) -> Mapping[str, tuple[Fraction, ...]]:
         """Return the offsets (seconds) by EchelonFlow that should replace those of the job's spec.
 
-        Empty: the profile agrees with what switches saw. Raises KeyError for a job that is not followed.
+        Empty: the profile agrees with what switches saw. Raise KeyError for a job that is not followed.
         """
         return self._jobs[job].corrections.offsets_s
 
@@ -344,7 +344,10 @@ class _Formation:
 
 
 class Gathering(Generic[T]):
-    """The values of several iterations at a time, because switches report up to the timeout of a digest list apart."""
+    """Values of the flows of an EchelonFlow, one of each in an iteration, until they are complete.
+
+    Several iterations are gathered at a time, because switches report up to the timeout of a digest list apart.
+    """
 
     def __init__(self, flows: Sequence[str]) -> None:
         self._flows = tuple(flows)

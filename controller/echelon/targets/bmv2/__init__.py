@@ -50,7 +50,7 @@ class Bmv2Launcher(ExecutableLauncher):
 def _depth_packets(place: Place, mtu: int) -> int:
     """Return how many packets each queue is to hold. Of jumbo frames, the sockets' buffers take hardly one.
 
-    Raises `RunError` for more than BMv2's sockets have room for: their buffer is a setting of the whole machine.
+    Raise `RunError` for more than BMv2's sockets have room for: their buffer is a setting of the whole machine.
     """
     from echelon.targets.bmv2.htb import Port
 

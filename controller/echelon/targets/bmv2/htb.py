@@ -48,7 +48,7 @@ _LEAST_SHARE = 10_000
 _LONGEST_DEBT_S = 60
 """... but no less than a frame in this time, the longest debt that the kernel remembers."""
 _BURST_S = 1e-3
-"""Longest time for which the kernel may oversleep without losing rate."""
+"""Longest time by which the kernel may wake up late without losing rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def _least_rate(port: Port) -> int:
 
 
 def tree_of(settings: Sequence[QueueSetting], port: Port) -> HtbTree:
-    """Return the tree that carries `settings`: those of all queues, in any order. Raises ValueError with the reason."""
+    """Return the tree that carries `settings`: those of all queues, in any order. Raise ValueError with the reason."""
     by_queue = {setting.queue: setting for setting in settings}
     _check(by_queue, settings, port)
     quanta = _quanta(settings, port.frame_bytes)

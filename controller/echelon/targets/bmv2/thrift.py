@@ -38,13 +38,16 @@ service SimpleSwitch {
 
 
 class ThriftError(CodedError):
-    """The Thrift server cannot be reached, or it refuses; one line."""
+    """The error for a Thrift server that cannot be reached, or refuses; the text is one line."""
 
     code: Code = "switch-failed"
 
 
 def open_queues(server: ServerAddress) -> None:
-    """Make all queues of the switch `DEPTH_PACKETS` deep, without a rate limit. Blocks. Raises `ThriftError`."""
+    """Make all queues of the switch `DEPTH_PACKETS` deep, without a rate limit. The call blocks.
+
+    Raise `ThriftError`.
+    """
     with _connected(server) as client:
         client.set_all_egress_queue_rates(0)
         client.set_all_egress_queue_depths(DEPTH_PACKETS)
@@ -58,7 +61,10 @@ def open_queues(server: ServerAddress) -> None:
 
 
 def limit_queue(server: ServerAddress, port: int, queue: int, packets_per_s: int) -> None:
-    """Let at most `packets_per_s` leave a queue of `port`; 0 removes the limit. Blocks. Raises `ThriftError`."""
+    """Let at most `packets_per_s` leave a queue of `port`; 0 removes the limit. The call blocks.
+
+    Raise `ThriftError`.
+    """
     with _connected(server) as client:
         client.set_egress_priority_queue_rate(port, queue, packets_per_s)
 
