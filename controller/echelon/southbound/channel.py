@@ -154,8 +154,6 @@ def open_channel(address: str, credentials: GRPCCredentialsTLS | None) -> grpc.a
     options = [*_OPTIONS] if within(_KEEPALIVE_ANSWER_S) is None else [*_OPTIONS, *_KEEPALIVE]
     if credentials is None:
         return grpc.aio.insecure_channel(address, options)
-    if credentials.target_name_override:
-        options.append(("grpc.ssl_target_name_override", credentials.target_name_override))  # type: ignore[arg-type]
     return grpc.aio.secure_channel(address, credentials.to_client_credentials(), options)
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 
 from finsy import P4DigestEntry, P4IndirectAction, P4Schema, P4TableAction, P4TableEntry, P4TableMatch
 from finsy.p4schema import P4MatchField
-from finsy.proto import p4r
+from finsy.proto import p4i, p4r
+from google.protobuf import text_format  # type: ignore[import-untyped]
 
 from echelon.lowering.intent import ActionCall, DigestSetting, Interval, Match, Prefix, TableEntry
 from echelon.protobuf_fields import counted, delimited
@@ -182,10 +184,17 @@ class Codec:
                 return delimited(2, rest)
         return delimited(2, start + rest)
 
-    def describe(self, entry: TableEntry | EncodedEntry) -> EntryText:
-        """Describe an entry for people. Raise ValueError as `encode` does."""
-        encoded = self.encode(entry) if isinstance(entry, TableEntry) else entry
-        return _describe(p4r.TableEntry.FromString(encoded.wire), self._schema)
+    def describe(self, entry: EncodedEntry) -> EntryText:
+        """Describe an entry for people. Ids that are not in the P4Info are shown as numbers."""
+        message = p4r.TableEntry.FromString(entry.wire)
+        table = self._schema.tables.get(message.table_id)
+        if table is None:
+            return EntryText(f"{message.table_id:#x}", {}, "", message.priority)
+        match = {}
+        for part in sorted(message.match, key=_FIELD_ID):
+            field = table.match_fields.get(part.field_id)
+            match[str(part.field_id) if field is None else field.alias] = _match_text(part, field)
+        return EntryText(table.alias, match, _action_text(message.action, self._schema), message.priority)
 
 
 _FIELD_ID = attrgetter("field_id")
@@ -225,20 +234,18 @@ def _actions(action: p4r.TableAction) -> bytes:
             return bytes(action.SerializeToString())
 
 
-_codecs: dict[tuple[int, bytes], Codec] = {}
-_MOST_CODECS = 16
+@lru_cache(maxsize=4)
+def schema_of(p4info: str, binary: bytes) -> P4Schema:
+    """Return the schema of a program, which all sessions share: parsing a P4Info takes 50 ms."""
+    message = p4i.P4Info()
+    text_format.Parse(p4info, message)
+    return P4Schema(message, binary)
 
 
+@lru_cache(maxsize=16)
 def codec_of(schema: P4Schema, owner: bytes = OWNER) -> Codec:
-    """Return the codec that all sessions with one program and owner share: templates are learnt once, not once a
-    switch."""
-    name = (schema.p4cookie, owner)
-    codec = _codecs.get(name)
-    if codec is None:
-        if len(_codecs) >= _MOST_CODECS:
-            _codecs.clear()
-        codec = _codecs[name] = Codec(schema, owner)
-    return codec
+    """Return the codec that all sessions with one program and owner share, so that each template is learnt once."""
+    return Codec(schema, owner)
 
 
 # -- by finsy ----------------------------------------------------------------------------------------------------------
@@ -289,18 +296,6 @@ def encode_digest(setting: DigestSetting, schema: P4Schema) -> p4r.Entity:
 
 _MOST_DECIMAL_BITS = 32
 """Width of the widest numbers that are shown in decimal."""
-
-
-def _describe(message: p4r.TableEntry, schema: P4Schema) -> EntryText:
-    """Return what `message` says. Ids that are not in the P4Info are shown as numbers."""
-    table = schema.tables.get(message.table_id)
-    if table is None:
-        return EntryText(f"{message.table_id:#x}", {}, "", message.priority)
-    match = {}
-    for part in sorted(message.match, key=lambda part: part.field_id):
-        field = table.match_fields.get(part.field_id)
-        match[str(part.field_id) if field is None else field.alias] = _match_text(part, field)
-    return EntryText(table.alias, match, _action_text(message.action, schema), message.priority)
 
 
 def _number_text(value: bytes, bits: int) -> str:

@@ -400,9 +400,9 @@ def update_size(entry: bytes) -> int:
     return len(_frame(UpdateKind.INSERT, len(entry))) + len(entry)
 
 
-def write_header(device_id: int, election_id: int, role: str = "") -> bytes:
+def write_header(device_id: int, election_id: int) -> bytes:
     """Return a serialized WriteRequest without updates."""
-    request = p4r.WriteRequest(device_id=device_id, election_id=U128.encode(election_id), role=role)
+    request = p4r.WriteRequest(device_id=device_id, election_id=U128.encode(election_id))
     header: bytes = request.SerializeToString()
     return header
 
@@ -412,9 +412,9 @@ def write_request(header: bytes, kind: UpdateKind, entries: Iterable[bytes]) -> 
     return header + b"".join([part for entry in entries for part in (_frame(kind, len(entry)), entry)])
 
 
-def read_request(device_id: int, entries: Iterable[bytes], role: str = "") -> bytes:
+def read_request(device_id: int, entries: Iterable[bytes]) -> bytes:
     """Return a serialized ReadRequest of serialized TableEntry messages."""
-    header: bytes = p4r.ReadRequest(device_id=device_id, role=role).SerializeToString()
+    header: bytes = p4r.ReadRequest(device_id=device_id).SerializeToString()
     return header + b"".join(delimited(2, delimited(2, entry)) for entry in entries)
 
 

@@ -47,12 +47,6 @@ class Difference:
     deletes: tuple[EncodedEntry, ...] = ()
     blocked: tuple[EncodedEntry, ...] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self.inserts or self.modifies or self.deletes)
-
-    def __len__(self) -> int:
-        return len(self.inserts) + len(self.modifies) + len(self.deletes)
-
     def chunks(self) -> Iterator[Chunk]:
         """Yield chunks in the order in which they must be written."""
         yield from _staged(_NEW, UpdateKind.INSERT, self.inserts)

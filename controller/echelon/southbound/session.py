@@ -16,19 +16,17 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
-from finsy import GNMIClient, GRPCStatusCode, P4DigestEntry, P4DigestList, P4Schema
+from finsy import GNMIClient, GRPCStatusCode, P4DigestEntry, P4DigestList
 from finsy.gnmiclient import GNMIClientError
 from finsy.p4entity import decode_entity
-from finsy.proto import U128, p4i, p4r
-from google.protobuf import text_format  # type: ignore[import-untyped]
+from finsy.proto import U128, p4r
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from echelon.lowering.intent import DigestSetting, Intent, QueueSetting, TableEntry
 from echelon.southbound.channel import CallError, MessageStream, P4RuntimeChannel
-from echelon.southbound.codec import OWNER, EntryText, codec_of, encode_digest
+from echelon.southbound.codec import OWNER, EntryText, codec_of, encode_digest, schema_of
 from echelon.southbound.deadlines import deadline, within
 from echelon.southbound.encoding import (
     EncodedEntry,
@@ -161,8 +159,8 @@ class EntryCodec(Protocol):
         """Return the bytes of `entry`. Raise ValueError that names table and field."""
         ...
 
-    def describe(self, entry: TableEntry | EncodedEntry) -> EntryText:
-        """Describe an entry for people. Raise ValueError as `encode` does."""
+    def describe(self, entry: EncodedEntry) -> EntryText:
+        """Describe an entry for people."""
         ...
 
 
@@ -306,13 +304,6 @@ class IntentSession(ABC):
     def foreign(self) -> int:
         """The number of others' table entries on the switch, by the last `reconcile`."""
         return len(self._foreign)
-
-    def describe(self, entry: TableEntry) -> EntryText:
-        """Describe an entry for people. Raise `SouthboundError` for an entry that the program does not know."""
-        try:
-            return self._codec.describe(entry)
-        except ValueError as error:
-            raise SouthboundError(f"switch {self.name}: {error}") from None
 
     async def reconcile(self, intent: Intent) -> Applied:
         """Read what the switch holds, and write the difference. Raise `SouthboundError`."""
@@ -517,14 +508,6 @@ _UNREADABLE = (DecodeError, ValueError, TypeError, AttributeError, LookupError)
 """What follows from an answer that is no message, or not of the kind that was asked for."""
 
 
-@lru_cache(maxsize=4)
-def _parsed(p4info: str) -> p4i.P4Info:
-    """Return a P4Info from its text. Parsing takes 50 ms, and every session with every switch needs the same one."""
-    message = p4i.P4Info()
-    text_format.Parse(p4info, message)
-    return message
-
-
 class SwitchSession(IntentSession):
     """A primary controller's session with one switch over P4Runtime.
 
@@ -562,7 +545,7 @@ class SwitchSession(IntentSession):
         self._election_id = _FIRST_ID if election_id is None else election_id
         self._primary_id = 0
         self._credentials = credentials
-        self.schema = P4Schema(_parsed(program.p4info.read_text("utf-8")), program.binary)
+        self.schema = schema_of(program.p4info.read_text("utf-8"), program.binary.read_bytes())
         self.codec = codec_of(self.schema, owner)
         self._follower: asyncio.Task[None] | None = None
         """The task that handles what comes by the stream; None before the session is open."""

@@ -381,7 +381,7 @@ def test_what_the_program_does_not_know_is_named(entry: TableEntry, words: list[
 
 def test_entries_for_people() -> None:
     def text(entry: TableEntry) -> tuple[str, str]:
-        found = CODECS[0].describe(entry)
+        found = CODECS[0].describe(CODECS[0].encode(entry))
         return str(found), found.action
 
     assert text(by_hand("ipv4_lpm", "spread", ("group", 7), dst=Prefix(0x0A000100, 24))) == (
@@ -398,8 +398,6 @@ def test_entries_for_people() -> None:
         "table level, profile=1, key=9...12, priority 4",
         "set_queue(queue=3, lowest=9)",
     )
-    with pytest.raises(ValueError, match="nowhere"):
-        CODECS[0].describe(entry._replace(table="nowhere"))
 
 
 def test_tables_are_staged_against_the_order_of_their_lookup() -> None:

@@ -177,10 +177,9 @@ class BfrtCodec:
             if not table.is_constant
         ]
 
-    def describe(self, entry: TableEntry | EncodedEntry) -> EntryText:
-        """Describe an entry for people. Raise ValueError as `encode` does."""
-        encoded = self.encode(self.spread(entry)[-1]) if isinstance(entry, TableEntry) else entry
-        message = bfrt.TableEntry.FromString(encoded.wire)
+    def describe(self, entry: EncodedEntry) -> EntryText:
+        """Describe an entry for people."""
+        message = bfrt.TableEntry.FromString(entry.wire)
         name = self._names[message.table_id]
         table = self._tables[name]
         fields = {field.id: (alias, field) for alias, field in table.key.items()}
