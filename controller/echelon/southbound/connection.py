@@ -111,10 +111,11 @@ class ConnectionSnapshot:
     foreign_entries: int
     """Number of others' entries that the last reading found."""
     wanted_entries: int
+    """Number of entries of the newest intent."""
     wanted_version: int | None
     """The version of the newest intent; None if there is none yet."""
     installed_version: int | None
-    """The version of the last intent that was acknowledged as a whole, in this session or an earlier one."""
+    """The version of the last intent that the switch acknowledged as a whole, in this session or an earlier one."""
     sessions: int
     """Number of sessions opened so far."""
     drift_found: int
@@ -201,6 +202,7 @@ class SwitchConnection:
 
     @property
     def name(self) -> str:
+        """The switch's name."""
         return self._endpoint.name
 
     async def run(self) -> None:
@@ -232,6 +234,7 @@ class SwitchConnection:
         self._feed(lifecycle.TermRaised(term))
 
     def snapshot(self) -> ConnectionSnapshot:
+        """Return what is known of the switch now."""
         machine, endpoint = self._lifecycle, self._endpoint
         newest = self._newest()
         return ConnectionSnapshot(

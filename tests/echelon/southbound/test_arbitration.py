@@ -111,6 +111,25 @@ def test_an_id_in_use_is_not_replaced_by_another_one(rig: Any) -> None:
     run(work())
 
 
+def test_without_an_id_a_session_takes_the_place_of_whoever_leaves(rig: Any) -> None:
+    async def work() -> None:
+        async with session(rig, 100):
+            pass
+        late = session(rig, None)
+        async with session(rig, None) as first:
+            await first.reconcile(intent(flow(1)))
+            rig.kinds()
+            opening = asyncio.ensure_future(late.__aenter__())
+            while "arbitration" not in rig.kinds():
+                await asyncio.sleep(0.01)
+            assert not opening.done()
+        await opening
+        assert not await late.reconcile(intent(flow(1)))
+        await late.__aexit__(None, None, None)
+
+    run(work())
+
+
 def test_a_backup_pushes_no_pipeline(rig: Any) -> None:
     """A new leader may not have pushed its own yet."""
 

@@ -1,4 +1,4 @@
-"""The bulk channel against a real server: more than other channels carry, and the status of every update."""
+"""The channel against a real server: more than other channels carry, and the status of every update."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages as bytes, against what Protocol buffers makes of them."""
+"""Requests and responses as bytes, against what Protocol buffers makes of them."""
 
 from __future__ import annotations
 
