@@ -1,7 +1,7 @@
 """The queues of one port as an HTB tree behind the switch, and the tree back as settings of queues.
 
 Linux's hierarchical token bucket stands where the port's rate is: one class with that rate, under it one class for each
-queue, told apart by the upper three bits of DSCP, which the P4 program writes. `shaper` brings a tree into the kernel, and
+queue, told apart by the upper three bits of DSCP, which the P4 program writes. `shaper` brings a tree into the kernel;
 `bmv2` says what a switch with such trees can carry.
 
 =================  ==================================================================================================
