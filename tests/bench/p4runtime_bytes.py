@@ -8,7 +8,7 @@ entries per second of processor time, so that other work on the machine does not
 * Writes by a client that serializes its requests beforehand: the server with `softswitch.p4runtime.wire` and
   `softswitch.p4runtime.bulk` beside the same server with plain protobuf. The entries named `echelon` are those of a
   leaf switch, as the controller writes them.
-* Single steps of the controller: `echelon.southbound.template` and `echelon.southbound.wire` beside plain protobuf.
+* Single steps of the controller: `echelon.southbound.encoding` beside plain protobuf.
 * The controller's whole way from an intent to the last acknowledgement, with plain protobuf on either side or on both.
 """
 
@@ -39,8 +39,13 @@ from rich.table import Table  # noqa: E402
 
 from echelon.lowering.intent import Interval, Match, Prefix, TableEntry  # noqa: E402
 from echelon.p4program import program  # noqa: E402
-from echelon.southbound.codec import OWNER, Codec, EncodedEntry, codec_of  # noqa: E402
-from echelon.southbound.wire import UpdateKind, write_header, write_request  # noqa: E402
+from echelon.southbound.codec import OWNER, Codec, codec_of  # noqa: E402
+from echelon.southbound.encoding import (  # noqa: E402
+    EncodedEntry,
+    UpdateKind,
+    write_header,
+    write_request,
+)
 from softswitch.p4runtime.device import Device  # noqa: E402
 from softswitch.p4runtime.server import Server  # noqa: E402
 from softswitch.p4runtime.wire import WireRequest  # noqa: E402

@@ -17,8 +17,8 @@ from echelon.lab.endhosts.tcp.frames import ACK, SegmentFrames, TcpAddress, pars
 from echelon.lab.endhosts.tcp.sender import TcpSettings, TcpTally
 from echelon.lab.endhosts.tcp.stack import Connection, TcpStack
 from echelon.lowering.capabilities import OuterQueues
-from echelon.lowering.hold_part import hold_part
 from echelon.lowering.intent import QueueSetting
+from echelon.lowering.parts import hold_part
 from echelon.p4program import constants, program
 from echelon.targets.virtual import Urgency
 from softswitch import Program, Switch, load_program

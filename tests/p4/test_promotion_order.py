@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from reference.frames import ipv4, shim, tcp
 
 from echelon.lowering.capabilities import OuterQueues
-from echelon.lowering.hold_part import hold_part, hold_us
 from echelon.lowering.intent import QueueSetting
+from echelon.lowering.parts import hold_part, hold_us
 from echelon.p4program import constants, program
 from softswitch import Program, Switch, load_program
 from tests.drawing import examples

@@ -13,8 +13,7 @@ from echelon.control.jobs import RegisteredJob
 from echelon.control.planning import Planned
 from echelon.plan import FlowPlan
 from echelon.rankings.deadline import Deadline
-from echelon.telemetry.decoding import Decoder
-from echelon.telemetry.events import FlowEvent
+from echelon.telemetry.events import Decoder, FlowEvent
 from echelon.telemetry.flow_log import FlowLog
 from echelon.telemetry.tracker import JobView, Tracker, paths_of
 

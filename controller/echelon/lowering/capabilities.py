@@ -1,9 +1,10 @@
-"""The capabilities of a target. Lowering refuses what the target cannot carry."""
+"""The capabilities of a target, and the error where a plan exceeds them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from echelon.errors import Code, CodedError
 from echelon.rankings.in_switches import Units
 
 
@@ -15,7 +16,7 @@ class QueueDepthMarks:
     """
 
     packets: int
-    """Mark a packet that finds this many in its queue."""
+    """Mark a packet that finds this many packets in its queue."""
     cells_of_packet: int | None = None
     """The cells of the packet buffer that a full packet takes, where the switch counts cells; None: it counts
     packets."""
@@ -48,7 +49,7 @@ class OuterQueues:
     rate_error_percent: int = 1
     """Largest error of a queue's minimum rate."""
     delay_us: int = 20_000
-    """Longest time between the switch's egress and the queue, plus the longest time by which the kernel sends late."""
+    """Longest way from the switch's egress to the queue, plus the longest delay by which the kernel sends late."""
     by_port: bool = False
     """Whether a port has one hold time, the longest of its queues'."""
 
@@ -93,3 +94,14 @@ class Capabilities:
     """Strict-priority levels of an egress port."""
     outer_queues: OuterQueues | None = None
     """None: the switch's ingress knows which packets have left their queues."""
+
+
+class LoweringError(CodedError, ValueError):
+    """The error for a plan that asks for what the target cannot carry. Its text also says what would fit."""
+
+    code: Code = "does-not-fit"
+
+    def __init__(self, reason: str, job: str | None = None, *, code: Code | None = None) -> None:
+        super().__init__(reason, code=code)
+        self.job = job
+        """The job without which the rest may fit; None: no single job is at fault."""

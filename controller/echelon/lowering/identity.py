@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from echelon.fabric.model import Fabric
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import FlowKey, Job
-from echelon.lowering.errors import LoweringError
+from echelon.lowering.capabilities import LoweringError
 
 if TYPE_CHECKING:
     from echelon.jobs.spec import JobSpec, RecognitionSpec
@@ -39,7 +39,7 @@ class SegmentIdentity:
     src_ipv4: str
     dst_ipv4: str
     protocol: str
-    """The protocol: tcp or udp."""
+    """tcp or udp."""
     src_port: int
     """0 where agents report the ports."""
     dst_port: int

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from echelon.fabric.model import Fabric
-from echelon.lowering.capabilities import Capabilities
-from echelon.lowering.entry import entry, ipv4, mac
-from echelon.lowering.errors import LoweringError
+from echelon.lowering.capabilities import Capabilities, LoweringError
 from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity, ShimIdentity
 from echelon.lowering.intent import Interval, KnownFlow, Match, Part, TableEntry, prefixes
 from echelon.lowering.numbering import ExhaustedError, JobNumbers
+from echelon.lowering.parts import entry, ipv4, mac
 from echelon.plan import FlowPlan
 from echelon.rankings.in_switches import LevelProfile, Units
 

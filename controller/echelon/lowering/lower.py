@@ -12,15 +12,12 @@ from typing import Any
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import FlowKey
 from echelon.kept import altered
-from echelon.lowering.capabilities import Capabilities
-from echelon.lowering.errors import LoweringError
-from echelon.lowering.fabric_part import fabric_part, queue_settings
-from echelon.lowering.hold_part import hold_part
+from echelon.lowering.capabilities import Capabilities, LoweringError
 from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity
 from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting
 from echelon.lowering.job_part import LoweredJob, lower_job
 from echelon.lowering.numbering import Attempt, ExhaustedError, Numbering, NumberKind
-from echelon.lowering.profile import profile_part
+from echelon.lowering.parts import fabric_part, hold_part, profile_part, queue_settings
 from echelon.plan import CONTROL_QUEUE, LEVELS, FlowPlan, Plan, PortSchedule
 from echelon.rankings.in_switches import LevelProfile
 
@@ -260,7 +257,7 @@ def _kept(before: Part, now: Part) -> Part:
 
 
 def _updated(jobs: Mapping[str, LoweredJob], changed: Mapping[str, LoweredJob | None]) -> dict[str, LoweredJob]:
-    """Update the jobs in place; they stay in the order in which they came."""
+    """Return the jobs after the changes, in the order in which they came."""
     out = dict(jobs)
     for name, job in changed.items():
         if job is None:

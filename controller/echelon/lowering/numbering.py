@@ -23,12 +23,12 @@ Document = dict[str, Any]
 
 
 class NumberKind(StrEnum):
-    """A kind of thing that is numbered at each switch, in the words of messages."""
+    """The kinds of things that are numbered at each switch, in the words of messages."""
 
     FLOW = "flows"
     ECHELONFLOW = "EchelonFlows"
     PROFILE = "threshold profiles"
-    """Profiles are known by their content and shared by the jobs that have the same."""
+    """A profile is known by its content, and shared by the jobs that have the same one."""
     GROUP = "groups of flows"
     CONNECTION = "connections"
     JOB = "jobs"

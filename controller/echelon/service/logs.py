@@ -28,8 +28,6 @@ from typing import BinaryIO, Literal, TextIO, cast
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
-from echelon.control.errors import one_line
-
 Format = Literal["text", "json"]
 Level = Literal["debug", "info", "warning", "error"]
 Logger = structlog.stdlib.BoundLogger
@@ -44,14 +42,12 @@ _MAX_FRAMES = 30
 
 _FIRST = ("time", "level", "logger", "event", "switch", "job", "term", "plan")
 _NOISY = {
-    # finsy warns at every session with a switch that has no gNMI or no ports; our connection logs what matters.
-    "finsy": "ERROR",
     # It prints a traceback for an answer that cannot be read; the call fails as well.
     "grpc._common": "CRITICAL",
     **dict.fromkeys(("asyncio", "grpc", "hpack", "httpcore", "httpx", "uvicorn.error"), "WARNING"),
 }
 """The lowest level at which a library may log. The service logs the same events itself; level debug shows both."""
-_OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "finsy", "grpc")
+_OWN_HANDLERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "grpc")
 """Libraries that may install handlers of their own. `configure` removes these, so that each record appears once."""
 
 
@@ -166,22 +162,9 @@ def configure(
         library.propagate = True
     for name, lowest in _NOISY.items():
         logging.getLogger(name).setLevel("DEBUG" if level == "debug" else max(lowest, level.upper(), key=_severity))
-    finsy = logging.getLogger("finsy")
-    finsy.removeFilter(_without_traceback)
-    finsy.addFilter(_without_traceback)
     # The API writes its own access record, which has the token's name.
     logging.getLogger("uvicorn.access").setLevel("CRITICAL")
     logging.captureWarnings(True)
-
-
-def _without_traceback(record: logging.LogRecord) -> bool:
-    """Put the reason into the message of a record: a switch that dies during a call is no fault of the code that
-    called."""
-    error = record.exc_info[1] if record.exc_info else None
-    if error is not None:
-        record.msg, record.args = f"{record.getMessage()}: {type(error).__name__}: {one_line(str(error))}", ()
-        record.exc_info = record.exc_text = None
-    return True
 
 
 class _Handler(logging.StreamHandler[TextIO]):

@@ -1,11 +1,12 @@
-"""A gRPC channel for Write and Read in bulk: requests and responses are bytes.
+"""A gRPC channel to a switch: requests and responses are bytes of any size.
 
-finsy's channel decodes every entry, refuses responses beyond gRPC's default of 4 MiB (BMv2 answers a Read with one
-response), and loses the statuses of a failed batch beyond 64 KiB.
+BMv2 answers a Read with one response, which may exceed gRPC's default of 4 MiB, and the statuses of a failed batch
+exceed the default of 8 KiB. An answer that is no message fails where it is parsed: gRPC would put None in its place.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
@@ -29,13 +30,13 @@ _OPTIONS = (
 )
 _KEEPALIVE_ANSWER_S = 20
 _KEEPALIVE = (
-    # Servers close connections that are pinged more often than every five minutes (gRPC's default).
+    # By default, gRPC's servers close connections that are pinged more often than every five minutes.
     ("grpc.keepalive_time_ms", 300_000),
     ("grpc.keepalive_timeout_ms", 1000 * _KEEPALIVE_ANSWER_S),
 )
 
 WRITE_TIMEOUT_S = 10.0
-"""Timeout of a Write without updates; each update adds `UPDATE_TIMEOUT_S`."""
+"""How long a Write without updates may take; each update adds `UPDATE_TIMEOUT_S`."""
 UPDATE_TIMEOUT_S = 0.02
 READ_TIMEOUT_S = 60.0
 
@@ -49,10 +50,10 @@ class UpdateStatus:
 
 
 class CallError(Exception):
-    """An RPC that did not end with OK.
+    """The error for an RPC that did not end with OK.
 
-    If the server gave them, `updates` has a status for each update of a Write, in their order. Then the updates say
-    what was carried out, and `whole` says only that something was not.
+    `updates` has a status for each update of a Write, in their order, if the server gave them. They say then what was
+    carried out, while `whole` says only that something was not.
     """
 
     def __init__(self, whole: UpdateStatus, updates: tuple[UpdateStatus, ...] = ()) -> None:
@@ -61,29 +62,33 @@ class CallError(Exception):
         self.updates = updates
 
 
-class BulkChannel:
-    """A connection to one switch beside its session's; opened on first use.
+class P4RuntimeChannel:
+    """A channel to the P4Runtime service of one switch. Every call raises `CallError`.
 
     Args:
-        address: host:port of the switch's P4Runtime service.
-        credentials: TLS credentials; None is plain text.
+        address: host:port of the service.
+        credentials: TLS credentials; None means plain text.
     """
 
     def __init__(self, address: str, credentials: GRPCCredentialsTLS | None = None) -> None:
-        self._channel = open_channel(address, credentials)
-        self._write = self._channel.unary_unary(_SERVICE + "Write")
-        self._read = self._channel.unary_stream(_SERVICE + "Read")
-        self._capabilities = self._channel.unary_unary(_SERVICE + "Capabilities")
+        self.grpc = open_channel(address, credentials)
+        """The connection, for other services at the same address."""
+        self._read = self.grpc.unary_stream(_SERVICE + "Read")
+        self._stream = self.grpc.stream_stream(_SERVICE + "StreamChannel")
 
-    async def write(self, request: bytes, updates: int) -> None:
-        """Send a serialized WriteRequest with that many updates. Raise `CallError`."""
+    async def ask(self, name: str, request: bytes, timeout_s: float) -> bytes:
+        """Send the serialized request of the unary call `name`; return the serialized response."""
         try:
-            await self._write(request, timeout=within(WRITE_TIMEOUT_S + UPDATE_TIMEOUT_S * updates))
+            return bytes(await self.grpc.unary_unary(_SERVICE + name)(request, timeout=within(timeout_s)))
         except grpc.aio.AioRpcError as error:
             raise failure(error) from None
 
+    async def write(self, request: bytes, updates: int) -> None:
+        """Send a serialized WriteRequest with that many updates."""
+        await self.ask("Write", request, WRITE_TIMEOUT_S + UPDATE_TIMEOUT_S * updates)
+
     async def read(self, request: bytes) -> AsyncGenerator[bytes]:
-        """Yield the serialized ReadResponses to a serialized ReadRequest as they come. Raise `CallError`."""
+        """Yield the serialized ReadResponses to a serialized ReadRequest as they come."""
         call = self._read(request, timeout=within(READ_TIMEOUT_S))
         try:
             async for response in call:
@@ -94,27 +99,61 @@ class BulkChannel:
             call.cancel()
 
     async def ping(self, timeout_s: float) -> None:
-        """Ask for the server's capabilities, which is cheap. Raise `CallError` if no answer came."""
+        """Ask for the server's capabilities, which is cheap. A refusal is an answer too."""
         try:
-            await self._capabilities(b"", timeout=within(timeout_s))
-        except grpc.aio.AioRpcError as error:
-            found = failure(error)
-            # A refusal is an answer too.
-            if found.whole.code != rpc_code.UNIMPLEMENTED:
-                raise found from None
+            await self.ask("Capabilities", b"", timeout_s)
+        except CallError as error:
+            if error.whole.code != rpc_code.UNIMPLEMENTED:
+                raise
+
+    def stream(self) -> MessageStream:
+        """Open a StreamChannel."""
+        return MessageStream(self._stream())
 
     async def close(self) -> None:
         """Close the channel and end what is under way. Idempotent."""
-        await self._channel.close()
+        await self.grpc.close()
+
+
+class MessageStream:
+    """A StreamChannel. Its calls raise `CallError`, also after the switch has ended the stream."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    async def send(self, message: bytes) -> None:
+        """Send a serialized StreamMessageRequest."""
+        try:
+            await self._call.write(message)
+        except grpc.aio.AioRpcError as error:
+            raise failure(error) from None
+        except asyncio.InvalidStateError:
+            raise _ended() from None
+
+    async def receive(self) -> bytes:
+        """Return the next serialized StreamMessageResponse."""
+        try:
+            message = await self._call.read()
+        except grpc.aio.AioRpcError as error:
+            raise failure(error) from None
+        if message is grpc.aio.EOF:
+            raise _ended()
+        return bytes(message)
+
+    def cancel(self) -> None:
+        """End the stream. Idempotent."""
+        self._call.cancel()
+
+
+def _ended() -> CallError:
+    return CallError(UpdateStatus(rpc_code.UNAVAILABLE, "the switch has ended the stream"))
 
 
 def open_channel(address: str, credentials: GRPCCredentialsTLS | None) -> grpc.aio.Channel:
-    """Return a channel for messages and errors of any size. Without credentials it is plain text."""
+    """Return a channel for messages of any size; without credentials it carries plain text."""
     options = [*_OPTIONS] if within(_KEEPALIVE_ANSWER_S) is None else [*_OPTIONS, *_KEEPALIVE]
     if credentials is None:
         return grpc.aio.insecure_channel(address, options)
-    if credentials.target_name_override:
-        options.append(("grpc.ssl_target_name_override", credentials.target_name_override))  # type: ignore[arg-type]
     return grpc.aio.secure_channel(address, credentials.to_client_credentials(), options)
 
 

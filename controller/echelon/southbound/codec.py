@@ -6,18 +6,19 @@ them: fields, parameters and members have one order, and numbers are as short as
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from operator import attrgetter
 
 from finsy import P4DigestEntry, P4IndirectAction, P4Schema, P4TableAction, P4TableEntry, P4TableMatch
-from finsy.proto import p4r
+from finsy.p4schema import P4MatchField
+from finsy.proto import p4i, p4r
+from google.protobuf import text_format  # type: ignore[import-untyped]
 
 from echelon.lowering.intent import ActionCall, DigestSetting, Interval, Match, Prefix, TableEntry
 from echelon.protobuf_fields import counted, delimited
-from echelon.southbound.template import ActionForm, EncodedEntry, TableForm, Tail, shape_of
-from echelon.southbound.texts import EntryText, describe
-from echelon.southbound.values import shortest, value_text
-
-__all__ = ["OWNER", "Codec", "EncodedEntry", "codec_of", "encode_digest", "encode_entry", "owner_of"]
+from echelon.southbound.encoding import ActionForm, EncodedEntry, TableForm, Tail, shape_of, shortest, value_text
 
 OWNER = b"echelon"
 """Metadata of entries that no service in particular owns: of runs, and of services before entries named theirs."""
@@ -26,6 +27,29 @@ OWNER = b"echelon"
 def owner_of(service: str) -> bytes:
     """Return the metadata of the entries of a service, by its name; all other entries belong to someone else."""
     return OWNER + b":" + service.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class EntryText:
+    """A table entry in words. Fields that match every value are left out."""
+
+    table: str
+    match: Mapping[str, str]
+    action: str
+    """The action as `name(parameter=value, ...)`; several for an action set, joined by `+`; empty if unknown."""
+    priority: int = 0
+    owner: str = ""
+    """The part of the intent that wants it; empty if none does, or if that was not asked."""
+
+    @property
+    def key(self) -> str:
+        """Match and priority in one line."""
+        fields = ", ".join(f"{name}={value}" for name, value in self.match.items())
+        return f"{fields or 'any packet'}{f', priority {self.priority}' if self.priority > 1 else ''}"
+
+    def __str__(self) -> str:
+        """Return what tells the entry from others."""
+        return f"table {self.table}, {self.key}"
 
 
 class Codec:
@@ -160,10 +184,17 @@ class Codec:
                 return delimited(2, rest)
         return delimited(2, start + rest)
 
-    def describe(self, entry: TableEntry | EncodedEntry) -> EntryText:
-        """Describe an entry for people. Raise ValueError as `encode` does."""
-        encoded = self.encode(entry) if isinstance(entry, TableEntry) else entry
-        return describe(p4r.TableEntry.FromString(encoded.wire), self._schema)
+    def describe(self, entry: EncodedEntry) -> EntryText:
+        """Describe an entry for people. Ids that are not in the P4Info are shown as numbers."""
+        message = p4r.TableEntry.FromString(entry.wire)
+        table = self._schema.tables.get(message.table_id)
+        if table is None:
+            return EntryText(f"{message.table_id:#x}", {}, "", message.priority)
+        match = {}
+        for part in sorted(message.match, key=_FIELD_ID):
+            field = table.match_fields.get(part.field_id)
+            match[str(part.field_id) if field is None else field.alias] = _match_text(part, field)
+        return EntryText(table.alias, match, _action_text(message.action, self._schema), message.priority)
 
 
 _FIELD_ID = attrgetter("field_id")
@@ -203,20 +234,18 @@ def _actions(action: p4r.TableAction) -> bytes:
             return bytes(action.SerializeToString())
 
 
-_codecs: dict[tuple[int, bytes], Codec] = {}
-_MOST_CODECS = 16
+@lru_cache(maxsize=4)
+def schema_of(p4info: str, binary: bytes) -> P4Schema:
+    """Return the schema of a program, which all sessions share: parsing a P4Info takes 50 ms."""
+    message = p4i.P4Info()
+    text_format.Parse(p4info, message)
+    return P4Schema(message, binary)
 
 
+@lru_cache(maxsize=16)
 def codec_of(schema: P4Schema, owner: bytes = OWNER) -> Codec:
-    """Return the codec that all sessions with one program and owner share: templates are learnt once, not once a
-    switch."""
-    name = (schema.p4cookie, owner)
-    codec = _codecs.get(name)
-    if codec is None:
-        if len(_codecs) >= _MOST_CODECS:
-            _codecs.clear()
-        codec = _codecs[name] = Codec(schema, owner)
-    return codec
+    """Return the codec that all sessions with one program and owner share, so that each template is learnt once."""
+    return Codec(schema, owner)
 
 
 # -- by finsy ----------------------------------------------------------------------------------------------------------
@@ -254,9 +283,76 @@ def _is_any(match: Match, bits: int) -> bool:
 
 
 def encode_digest(setting: DigestSetting, schema: P4Schema) -> p4r.Entity:
+    """Return the entity that configures a digest."""
     return P4DigestEntry(
         setting.name,
         max_list_size=setting.max_list_size,
         max_timeout_ns=setting.max_timeout_ns,
         ack_timeout_ns=setting.ack_timeout_ns,
     ).encode(schema)
+
+
+# -- for people --------------------------------------------------------------------------------------------------------
+
+_MOST_DECIMAL_BITS = 32
+"""Width of the widest numbers that are shown in decimal."""
+
+
+def _number_text(value: bytes, bits: int) -> str:
+    number = int.from_bytes(value, "big")
+    return str(number) if bits <= _MOST_DECIMAL_BITS else f"{number:#x}"
+
+
+def _address(value: bytes) -> str:
+    return ".".join(map(str, int.from_bytes(value, "big").to_bytes(4, "big")))
+
+
+def _match_text(part: p4r.FieldMatch, field: P4MatchField | None) -> str:
+    bits = 0 if field is None else field.bitwidth
+    match part.WhichOneof("field_match_type"):
+        case "exact":
+            return _number_text(part.exact.value, bits)
+        case "lpm":
+            # A prefix of 32 bits is an IPv4 network, or at least reads most easily as one.
+            value = _address(part.lpm.value) if bits == 32 else _number_text(part.lpm.value, bits)
+            return f"{value}/{part.lpm.prefix_len}"
+        case "range":
+            return f"{_number_text(part.range.low, bits)}...{_number_text(part.range.high, bits)}"
+        case "ternary":
+            return f"{_number_text(part.ternary.value, bits)}&{int.from_bytes(part.ternary.mask, 'big'):#x}"
+        case "optional":
+            return _number_text(part.optional.value, bits)
+        case _:
+            return "?"
+
+
+def _action_text(action: p4r.TableAction, schema: P4Schema) -> str:
+    match action.WhichOneof("type"):
+        case "action":
+            return _call_text(action.action, schema)
+        case "action_profile_action_set":
+            members = action.action_profile_action_set.action_profile_actions
+            return " + ".join(
+                _call_text(member.action, schema)
+                if member.weight == 1
+                else f"{member.weight}*{_call_text(member.action, schema)}"
+                for member in members
+            )
+        case "action_profile_member_id":
+            return f"member {action.action_profile_member_id}"
+        case "action_profile_group_id":
+            return f"group {action.action_profile_group_id}"
+        case _:
+            return ""
+
+
+def _call_text(action: p4r.Action, schema: P4Schema) -> str:
+    known = schema.actions.get(action.action_id)
+    if known is None:
+        return f"action {action.action_id:#x}"
+    arguments = []
+    for given in sorted(action.params, key=lambda given: given.param_id):
+        param = known.params.get(given.param_id)
+        name = str(given.param_id) if param is None else param.name
+        arguments.append(f"{name}={_number_text(given.value, 0 if param is None else param.bitwidth)}")
+    return f"{known.alias}({', '.join(arguments)})"

@@ -34,11 +34,17 @@ from echelon.southbound.events import (
     SwitchConnected,
     SwitchEvent,
 )
-from echelon.southbound.intents import DigestReport, IntentSession, SessionFactory
 from echelon.southbound.lifecycle import Lifecycle, State, Timing
-from echelon.southbound.outcome import Applied, Comparison, RefusedEntry
 from echelon.southbound.queues import QueueCount, QueueDriver
-from echelon.southbound.session import SwitchSession
+from echelon.southbound.session import (
+    Applied,
+    Comparison,
+    DigestReport,
+    IntentSession,
+    RefusedEntry,
+    SessionFactory,
+    SwitchSession,
+)
 from echelon.southbound.tls import TlsError, TlsFiles
 
 T = TypeVar("T")
@@ -76,7 +82,7 @@ class Endpoint:
     target: str
     """The name of the switch's target, for `ConnectionSnapshot` only."""
     tls: TlsFiles | None = None
-    """TLS files; None is plain text."""
+    """None means plain text."""
     queues: QueueDriver | None = None
     """The driver of the switch's queues, for all sessions; None: an intent that configures queues is refused."""
     owner: bytes = OWNER
@@ -105,10 +111,11 @@ class ConnectionSnapshot:
     foreign_entries: int
     """Number of others' entries that the last reading found."""
     wanted_entries: int
+    """Number of entries of the newest intent."""
     wanted_version: int | None
     """The version of the newest intent; None if there is none yet."""
     installed_version: int | None
-    """The version of the last intent that was acknowledged as a whole, in this session or an earlier one."""
+    """The version of the last intent that the switch acknowledged as a whole, in this session or an earlier one."""
     sessions: int
     """Number of sessions opened so far."""
     drift_found: int
@@ -122,7 +129,7 @@ class ConnectionSnapshot:
 
 OnEvent: TypeAlias = Callable[[SwitchEvent], None]
 OnDigests: TypeAlias = Callable[[str, DigestReport], Awaitable[None]]
-"""(switch, report)"""
+"""What takes each report, after the name of its switch."""
 
 
 class SwitchConnection:
@@ -195,6 +202,7 @@ class SwitchConnection:
 
     @property
     def name(self) -> str:
+        """The switch's name."""
         return self._endpoint.name
 
     async def run(self) -> None:
@@ -226,6 +234,7 @@ class SwitchConnection:
         self._feed(lifecycle.TermRaised(term))
 
     def snapshot(self) -> ConnectionSnapshot:
+        """Return what is known of the switch now."""
         machine, endpoint = self._lifecycle, self._endpoint
         newest = self._newest()
         return ConnectionSnapshot(

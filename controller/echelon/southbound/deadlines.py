@@ -1,7 +1,7 @@
-"""How long calls to switches may take, in real time: as long as they like where time is virtual.
+"""Deadlines of calls to switches in real time; in virtual time there are none.
 
-A switch of a run in virtual time shares its process with its controller. However busy the machine is, such a switch is
-slow and not stuck, and the result must not depend on how slow.
+A switch of a run in virtual time shares its process with its controller. On a busy machine it is slow, not stuck, and
+the result of the run must not depend on how slow it is.
 """
 
 from __future__ import annotations

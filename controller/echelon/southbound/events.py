@@ -10,30 +10,31 @@ from echelon.southbound.lifecycle import State
 
 @dataclass(frozen=True, slots=True)
 class SwitchConnected:
-    """There is a new session with a switch, which may have been restarted since the one before."""
+    """The event that there is a new session with a switch, which may have restarted since the session before."""
 
     switch: str
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchChanged:
-    """The connection with a switch came into another state, or has another problem."""
+    """The event that the connection with a switch came into another state, or has another problem."""
 
     switch: str
     state: State
     problem: str | None = None
     holds: int | None = None
-    """The last intents that the switch acknowledged, in this session or an earlier one."""
+    """The version of the last intent that the switch acknowledged, in this session or an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A switch holds the intent of that version, and nothing else of ours."""
+    """The event that a switch holds the intent of that version, and nothing else of ours."""
 
     switch: str
     version: int
     encoding_s: float = 0.0
     rpc_s: float = 0.0
+    """The times for encoding and for writing."""
     inserts: int = 0
     modifies: int = 0
     deletes: int = 0
@@ -42,21 +43,21 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class IntentRefused:
-    """A switch does not hold the whole intent of that version. It is tried again; `Acknowledged` follows if that helps.
+    """The event that a switch does not hold the whole intent of that version.
 
-    Told once for each version and problem.
+    It is told once for each version and problem. The intent is tried again, and `Acknowledged` follows if that helps.
     """
 
     switch: str
     problem: str
     version: int = 0
     entries: int = 0
-    """Number of entries that it does not take; 0: not known, because the whole attempt failed."""
+    """Number of entries that the switch does not take; 0: unknown, because the whole attempt failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriftRepaired:
-    """An audit found a switch different from what had been written to it, and repaired that."""
+    """The event that an audit found a switch different from what had been written to it, and repaired it."""
 
     switch: str
     count: int
@@ -65,7 +66,7 @@ class DriftRepaired:
 
 @dataclass(frozen=True, slots=True)
 class HigherPrimary:
-    """A switch obeys a controller whose election id is not below our term. Told once for each such id."""
+    """The event that a switch obeys a controller whose election id is not below our term; once for each id."""
 
     switch: str
     election_id: int

@@ -72,7 +72,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class IntentWanted:
-    """There is an intent of this version. A version that is not above all before it is ignored."""
+    """There is an intent of this version. A version that is not above all earlier ones is ignored."""
 
     version: int
 
@@ -206,11 +206,13 @@ class Backoff:
         self._ceiling_s = self._first_s
 
     def next_s(self) -> float:
+        """Return the next delay, and raise the ceiling."""
         delay_s = self._rng.uniform(0, self._ceiling_s)
         self._ceiling_s = min(self._cap_s, 2 * self._ceiling_s)
         return delay_s
 
     def reset(self) -> None:
+        """Lower the ceiling to the first one."""
         self._ceiling_s = self._first_s
 
 
@@ -262,6 +264,7 @@ class Lifecycle:
 
     @property
     def term(self) -> int:
+        """The election id of the next session."""
         return self._term
 
     @property

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 class QueueDriver(Protocol):
-    """The queues of one switch. A driver serves all sessions with that switch; its calls do not overlap.
+    """A driver of the queues of one switch. It serves all sessions with the switch; its calls do not overlap.
 
-    Every call raises `echelon.southbound.errors.SouthboundError`: one line that names switch and port.
+    Every call raises `echelon.southbound.errors.SouthboundError`, whose text names switch and port in one line.
     """
 
     async def open(self, gnmi: GNMIClient | None) -> None:
@@ -56,5 +56,5 @@ class QueueCounter(Protocol):
     """A driver that can also count what passes the queues."""
 
     async def counted(self) -> Mapping[tuple[int, int], QueueCount]:
-        """Return the counts by (port, queue). Raises `SouthboundError`."""
+        """Return the counts by (port, queue). Raise `SouthboundError`."""
         ...

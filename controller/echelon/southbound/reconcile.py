@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from echelon.lowering.intent import Part, TableEntry
-from echelon.southbound.codec import EncodedEntry
-from echelon.southbound.wire import UpdateKind
+from echelon.southbound.encoding import EncodedEntry, UpdateKind
 
 _CHUNK = 1000
 """Number of entries encoded at a time, while a switch is at work on those before."""
@@ -48,12 +47,6 @@ class Difference:
     deletes: tuple[EncodedEntry, ...] = ()
     blocked: tuple[EncodedEntry, ...] = ()
 
-    def __bool__(self) -> bool:
-        return bool(self.inserts or self.modifies or self.deletes)
-
-    def __len__(self) -> int:
-        return len(self.inserts) + len(self.modifies) + len(self.deletes)
-
     def chunks(self) -> Iterator[Chunk]:
         """Yield chunks in the order in which they must be written."""
         yield from _staged(_NEW, UpdateKind.INSERT, self.inserts)
@@ -65,7 +58,7 @@ def difference(
     held: Mapping[bytes, EncodedEntry], wanted: Mapping[bytes, EncodedEntry], foreign: Collection[bytes] = ()
 ) -> Difference:
     """Return what brings `held` (our entries on the switch, by key) to `wanted`, beside others' entries with the keys
-    `foreign`. Linear."""
+    `foreign`, in linear time."""
     inserts: list[EncodedEntry] = []
     modifies: list[EncodedEntry] = []
     blocked: list[EncodedEntry] = []
@@ -90,7 +83,7 @@ class InvalidEntry:
 
 @dataclass(eq=False, slots=True)
 class _Known:
-    """A part, as far as it is encoded."""
+    """A part of the intent, as far as it is encoded."""
 
     part: Part
     entries: list[EncodedEntry] = field(default_factory=list)
@@ -180,11 +173,11 @@ class WantedEntries:
 
     @property
     def invalid(self) -> list[InvalidEntry]:
-        """Return the invalid entries. Linear in the number of parts."""
+        """The invalid entries; collecting them takes time in proportion to the number of parts."""
         return [entry for known in self._parts.values() if known.invalid for entry in known.invalid]
 
     def owners(self, keys: Collection[bytes]) -> dict[bytes, str]:
-        """Return the parts that want the entries of these keys. Linear in the whole intent."""
+        """Return the parts that want the entries of these keys, in time that grows with the whole intent."""
         return {
             entry.key: known.part.owner
             for known in self._parts.values()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TlsError(CodedError):
-    """A file is missing or is not what it should be; one line that names it."""
+    """The error for a file that is missing or not what it should be; the text names it in one line."""
 
     code: Code = "tls"
 

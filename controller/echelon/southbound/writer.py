@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from finsy import GRPCStatusCode
 
 from echelon.southbound.channel import CallError, UpdateStatus
-from echelon.southbound.codec import EncodedEntry
+from echelon.southbound.encoding import EncodedEntry, UpdateKind, update_size
 from echelon.southbound.reconcile import Chunk
-from echelon.southbound.wire import UpdateKind, update_size
 
 BATCH_UPDATES = 1000
-"""Updates of one Write: measured, half of the achievable rate needs 100, all of it 1000."""
+"""Most updates of one Write. By measurement, 100 reach half of the achievable rate, and 1000 all of it."""
 BATCH_BYTES = 3 << 20
-"""Bytes of one Write, below the 4 MiB that gRPC servers accept by default."""
+"""Most bytes of one Write, below the 4 MiB that gRPC servers accept by default."""
 WINDOW = 4
 """Number of Writes under way at a time where their order is free."""
 
@@ -29,7 +28,7 @@ _TURNS = 4
 """Number of turns to yield the event loop before more is encoded: a request needs three to leave, and answers come
 in."""
 _LARGEST_FRAME = 32
-"""Maximum number of bytes that an entry has around it in a Write."""
+"""Most bytes that a Write has around an entry."""
 _MOST_TRIES = 3
 
 _OF_THE_CONTENT = {
@@ -121,7 +120,8 @@ class Writing:
         """Numbers of entries inserted, modified and deleted."""
 
     def take(self) -> Send | LookUp | None:
-        """Return what may be sent now, beside what is under way. None: nothing; with nothing under way, the end."""
+        """Return what may be sent now, beside what is under way; None if nothing may. With nothing under way, None is
+        the end."""
         if self._out >= self._window:
             return None
         if not self._ready:

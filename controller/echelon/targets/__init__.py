@@ -1,11 +1,11 @@
-"""Kinds of switch. A target is one package: everything that differs between kinds of switch is in there.
+"""Targets: everything that differs between kinds of switch, in one package for each.
 
-`Target` says what a target brings, `TARGETS` finds them all. Nothing outside a target's package asks for its name.
+In come the options in a switch's entry of the configuration. Out come its capabilities, its sessions, the driver of its
+queues, and launchers for test beds. Begin with `target`; nothing outside a target's package asks for its name.
 """
 
 from __future__ import annotations
 
-from echelon.targets.registry import TARGETS, find_target
-from echelon.targets.target import DEFAULT_TARGET, Site, Target
+from echelon.targets.target import DEFAULT_TARGET, TARGETS, Site, Target, find_target
 
 __all__ = ["DEFAULT_TARGET", "TARGETS", "Site", "Target", "find_target"]

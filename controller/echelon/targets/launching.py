@@ -56,7 +56,7 @@ class SwitchProcess(Protocol):
     def pid(self) -> int: ...
 
     def wait_ready(self) -> None:
-        """Wait until the switch answers. Raises `RunError` with its last words if it does not."""
+        """Wait until the switch answers. Raise `RunError` with its last words if it does not."""
         ...
 
     def check(self) -> None:
@@ -81,14 +81,14 @@ class SwitchLauncher(Protocol):
         ...
 
     def find(self) -> str:
-        """Return the path of the executable. Raises `RunError` that says what to install."""
+        """Return the path of the executable. Raise `RunError` that says what to install."""
         ...
 
     def launch(self, place: Place, directory: Path, before: Sequence[str] = ()) -> SwitchProcess:
         """Start a switch; it writes what it prints to NAME.log in `directory`.
 
         `before` are words to put before the command. Returns before the switch is ready (`wait_ready`), so that several
-        start at once. Raises `RunError` that says what to install, or what the target cannot hold.
+        start at once. Raise `RunError` that says what to install, or what the target cannot hold.
         """
         ...
 
@@ -123,7 +123,7 @@ class ExecutableLauncher(ABC):
         """Return the target's own options, those before `--`."""
 
     def entry(self, place: Place, ports: Ports) -> Mapping[str, object]:
-        """Return the target's own keys of the switch's configuration entry. May raise `RunError`."""
+        """Return the target's own keys of the switch's configuration entry. Raise `RunError`."""
         return {}
 
     def serves_at(self, ports: Ports) -> Sequence[int]:

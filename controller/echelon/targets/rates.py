@@ -1,7 +1,6 @@
-"""The rates that PTF tests set to make queues build up: the one thing that they need of a target and that P4Runtime
-does not offer.
+"""The rates that PTF tests set so that queues build up, for which P4Runtime has no message.
 
-A test asks the object what it can do (`can_limit_ports`), and is skipped with `reason` where it cannot.
+A test asks what the target can do (`can_limit_ports`), and is skipped with `reason` where the target cannot.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ TIMEOUT_S = 15.0
 
 
 class RatesError(CodedError):
-    """The switch refuses a rate, or does not answer; one line."""
+    """The error for a rate that the switch refuses or leaves unanswered; the text is one line."""
 
     code: Code = "switch-failed"
 

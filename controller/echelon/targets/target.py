@@ -1,23 +1,35 @@
-"""The interface of a target: its options, its capabilities, its queues, and its launchers for test beds."""
+"""The interface of a target: its options, its capabilities, its queues, and its launchers for test beds.
+
+Each target is an entry point of the group `echelon.targets`, under its own name. Listing the names imports no target. A
+distribution adds a target by an entry point that names a subclass of `Target`::
+
+    [project.entry-points."echelon.targets"]
+    stub = "my_package.stub:Stub"
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from echelon.documents import Section
     from echelon.lowering.capabilities import Capabilities
     from echelon.p4program import P4Program
-    from echelon.southbound.intents import SessionFactory
     from echelon.southbound.queues import QueueDriver
+    from echelon.southbound.session import SessionFactory
     from echelon.targets.launching import SwitchLauncher
     from echelon.targets.rates import QueueRates
     from echelon.targets.virtual import VirtualFabricFactory
 
 O = TypeVar("O", bound="Section")  # noqa: E741
+
+GROUP = "echelon.targets"
 
 DEFAULT_TARGET = "softswitch"
 """The target where none is named."""
@@ -25,7 +37,7 @@ DEFAULT_TARGET = "softswitch"
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One switch of the fabric, as far as its queues are concerned."""
+    """A switch of the fabric, as far as its queues are concerned."""
 
     switch: str
     port_rates_bps: Mapping[int, int]
@@ -58,7 +70,7 @@ class Target(ABC, Generic[O]):
         return SwitchSession
 
     def program(self) -> P4Program:
-        """Return the P4 program for this target. Raises FileNotFoundError if it was not compiled."""
+        """Return the P4 program for this target. Raise FileNotFoundError if it was not compiled."""
         from echelon.p4program import program
 
         return program(self.architecture)
@@ -76,3 +88,77 @@ class Target(ABC, Generic[O]):
         from echelon.targets.rates import NoRates
 
         return NoRates()
+
+
+class Registry(Mapping[str, Target[Any]]):
+    """The targets by name, in the order of their names. A target is loaded when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._loaded: dict[str, Target[Any]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._registered)
+
+    def __len__(self) -> int:
+        return len(self._registered)
+
+    def __getitem__(self, name: str) -> Target[Any]:
+        """Return the target of that name.
+
+        Raise `KeyError` if there is none, and `DocumentError` for one that cannot be loaded.
+        """
+        if name not in self._loaded:
+            self._loaded[name] = _load(self._registered[name])
+        return self._loaded[name]
+
+    @cached_property
+    def _registered(self) -> dict[str, EntryPoint]:
+        # Imported here because it takes longer than the rest of `echelon --help`.
+        from importlib.metadata import entry_points
+
+        found: dict[str, EntryPoint] = {}
+        for entry in sorted(entry_points(group=GROUP)):
+            other = found.setdefault(entry.name, entry)
+            if other.value != entry.value:
+                from echelon.documents import DocumentError
+
+                reason = f"two distributions register it: {other.value} and {entry.value} (remove one)"
+                raise DocumentError(f"target {entry.name}", "", reason)
+        return found
+
+
+def _load(entry: EntryPoint) -> Target[Any]:
+    from echelon.documents import DocumentError
+
+    where = f"target {entry.name}"
+    try:
+        kind = entry.load()
+    except Exception as error:  # a distribution's module may raise anything
+        reason = f"{entry.value} cannot be imported: {error} (repair or remove the distribution that registers it)"
+        raise DocumentError(where, "", reason) from error
+    if not (isinstance(kind, type) and issubclass(kind, Target) and kind.name == entry.name):
+        reason = f"{entry.value} is not a Target of that name (subclass echelon.targets.Target, and set its `name`)"
+        raise DocumentError(where, "", reason)
+    return kind()
+
+
+TARGETS = Registry()
+"""All targets that installed distributions register."""
+
+
+def find_target(name: object, file: str, path: str = "", targets: Mapping[str, Target[Any]] = TARGETS) -> Target[Any]:
+    """Return the target `name` that `file` asks for at the key `path`.
+
+    Raise `DocumentError` for an unknown one, with the names that there are.
+    """
+    from echelon.documents import DocumentError, suggestion
+    from echelon.extras import plug_in
+    from echelon.quantities import shown
+
+    if isinstance(name, str) and name in targets:
+        return targets[name]
+    if DEFAULT_TARGET not in targets:
+        reason = "Echelon's own targets are not registered (run: python -m pip install --editable .)"
+        raise DocumentError(file, path, reason)
+    reason = plug_in(GROUP, str(name)) or f"unknown target {shown(name)} ({suggestion(str(name), targets)})"
+    raise DocumentError(file, path, reason, code="unknown-target")

@@ -72,7 +72,7 @@ class VirtualSwitches(Protocol):
 
     @property
     def digests(self) -> Mapping[str, int]:
-        """Return the number of flow events that each switch has reported."""
+        """The number of flow events that each switch has reported."""
         ...
 
     def receive_with(self, host: str, receiver: Callable[[int, bytes], None]) -> None:
@@ -88,7 +88,7 @@ class VirtualSwitches(Protocol):
         ...
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Advance virtual time until `done()`, or until nothing is left to happen. Raises an error if any packet is
+        """Advance virtual time until `done()`, or until nothing is left to happen. Raise an error if any packet is
         unaccounted for.
 
         Where a switch waits for its controller, so does virtual time, until the controller answers or hangs up; no
@@ -98,7 +98,8 @@ class VirtualSwitches(Protocol):
 
 
 VirtualFabricFactory = Callable[[Fabric, Fraction, int | None], AbstractContextManager[VirtualSwitches]]
-"""Builds a fabric in virtual time: (fabric, control latency in seconds, bytes that each queue holds or None).
+"""What builds a fabric in virtual time, from the fabric, the control latency in seconds, and the bytes that each queue
+holds or None.
 
 The control latency passes in virtual time between an event on a switch and the moment when its controller hears of it.
 """

@@ -9,9 +9,7 @@ from echelon.p4program import constants
 
 EPOCHS = 256
 BEHIND = EPOCHS - constants()["STRAGGLER_FROM"]
-"""The number of iterations that an epoch can be behind the newest one. Any other difference means newer, as for the
-switches.
-"""
+"""The most iterations that an epoch can be behind the newest one. As for the switches, any other epoch is newer."""
 
 
 def ahead(epoch: int, of: int) -> int:
@@ -31,6 +29,7 @@ class Counting:
     _floor: int = 0
 
     def number(self, epoch: int) -> int:
+        """Return the number of the iteration that is reported with `epoch`."""
         if self.newest is None:
             self.newest = -(-self._floor // EPOCHS) * EPOCHS + epoch
             return self.newest
@@ -48,19 +47,19 @@ class Counting:
 class IterationClock:
     """Times between the starts of a job's head flow in iterations that follow each other, by the clock of one switch.
 
-    Fed with the job's events from that switch, in the switch's order. Where an iteration was missed, or the job or
-    the switch was started anew, there is no time rather than a wrong one.
+    It takes the job's events from that switch, in the switch's order. Where an iteration was missed, or the job or the
+    switch was started anew, it gives no time rather than a wrong one.
     """
 
     _epoch: int | None = None
-    """The time of the latest start; None if unknown."""
+    """The epoch of the latest start; None if unknown."""
     _time_s: Fraction = Fraction(0)
+    """The time of the latest start."""
     _finish_s: Fraction | None = None
+    """The time of the finish of that iteration; None if there was none yet."""
     _middle: bool = True
-    """Whether the latest start (or the next, if there is none) may be a packet from the middle of the flow.
-
-    That happens where a switch begins to follow a flow.
-    """
+    """Whether the latest start (or the next, if there is none) may be a packet from the middle of the flow, as it is
+    where a switch begins to follow a flow."""
 
     def start(self, epoch: int, time_s: Fraction) -> tuple[Fraction | None, bool]:
         """Take the head flow's first packet.

@@ -18,17 +18,17 @@ from echelon.telemetry.events import FlowEvent
 KEPT = 10_000
 """Number of flows that are remembered."""
 UNFINISHED = 10_000
-"""Number of flows that have started, but have not finished, that are remembered."""
+"""Number of flows that are remembered after they have started, until they finish."""
 APART = 1e-4
-"""The most by which two clocks drift apart, in seconds a second."""
+"""The most by which two clocks drift apart, in seconds per second."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeenFlow:
-    """A flow that finished in an iteration. Times are seconds since the epoch."""
+    """A flow that finished in an iteration. Times are seconds since 1970."""
 
     number: int
-    """Counts the flows of the log, from 1."""
+    """The flow's place in the log, counted from 1."""
     job: str
     flow: str
     epoch: int
@@ -38,7 +38,7 @@ class SeenFlow:
     finish_s: float
     """When its last packet passed the last switch."""
     tardiness_s: float | None
-    """How long after its ideal finish time that was; None: the plan gives it none."""
+    """How long after the flow's ideal finish time that was; None: the plan gives it no such time."""
 
 
 class FlowLog:
@@ -53,7 +53,7 @@ class FlowLog:
 
     @property
     def count(self) -> int:
-        """The number of flows that were seen so far."""
+        """The number of flows seen so far."""
         return self._count
 
     def observe(self, event: FlowEvent, path: Sequence[str], at: float, *, has_deadline: bool) -> None:
@@ -84,7 +84,8 @@ class FlowLog:
         self._behind.pop(switch, None)
 
     def at(self, switch: str, time_s: float) -> float | None:
-        """Return the time of a switch's clock in seconds since the epoch; None: it has not reported of late."""
+        """Return a time of a switch's clock in seconds since 1970; None: the switch has not reported since it
+        was connected."""
         return time_s + self._behind[switch][0] if switch in self._behind else None
 
     def after(self, number: int) -> Iterator[SeenFlow]:

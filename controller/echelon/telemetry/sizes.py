@@ -35,7 +35,7 @@ class HostIteration:
     """The bytes sent, by destination host. Each byte counts once."""
     retransmitted_bytes: int = 0
     stalled_s: Fraction = Fraction(0)
-    """The time with data to send in which the send buffer was too small, over all connections."""
+    """The time in which there was data to send but no room in the send buffer, over all connections."""
 
 
 Measured = Mapping[str, Sequence[HostIteration]]

@@ -14,19 +14,24 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Generic, TypeVar
 
 from echelon.jobs.graph import EchelonFlow, Job
 from echelon.plan import FlowPlan
 from echelon.telemetry.corrections import Corrections, FlowStart
 from echelon.telemetry.epochs import BEHIND, Counting, IterationClock
 from echelon.telemetry.events import FlowEvent
-from echelon.telemetry.gathering import Gathering
 
 HISTORY = 64
 """Number of iterations of a job that are remembered."""
 
 SMOOTHING = Fraction(1, 4)
 """The weight of the newest iteration in an observed distance (an exponentially weighted mean)."""
+
+MAX_VALUES = 4096
+"""Most values of incomplete iterations to keep. A lost event leaves an iteration incomplete until it is too old."""
+
+T = TypeVar("T")
 
 Paths = Mapping[str, Sequence[str]]
 """The nodes of each flow's path from source host to destination host, both included."""
@@ -49,7 +54,7 @@ class JobView:
     iteration_times_s: tuple[Fraction, ...]
     """The latest known times, oldest first. An iteration that was not seen has none."""
     tardiness_s: Fraction | None
-    """The largest of its EchelonFlows, in the newest iteration of which all were seen."""
+    """The largest tardiness of its EchelonFlows, in the newest iteration in which all of them were seen."""
     echelonflows: Mapping[str, EchelonFlowView]
 
 
@@ -62,15 +67,15 @@ class Observation:
     tardiness_s: Fraction | None = None
     """The job's largest tardiness in an iteration that is newer than those reported before."""
     corrected: bool = False
-    """`Tracker.corrections` of the job changed."""
+    """Whether `Tracker.corrections` of the job changed."""
 
 
 NOTHING = Observation()
 
 
 class Tracker:
-    """The record of what switches saw of jobs. It takes every event: those of one switch in its order, switches in any
-    order."""
+    """The record of what switches saw of jobs. It takes the events of each switch in their order, and those of several
+    switches in any order."""
 
     def __init__(self) -> None:
         self._jobs: dict[str, _TrackedJob] = {}
@@ -84,7 +89,7 @@ class Tracker:
 
         `job` is what its spec implies, without `corrections`. `numbered_by_sender`: the epochs of all switches mean the
         same iteration (shim); otherwise each switch counts for itself, and an EchelonFlow whose flows end at several
-        switches has no tardiness. Raises KeyError for a flow without a path.
+        switches has no tardiness. Raise KeyError for a flow without a path.
         """
         known = self._jobs.get(job.name)
         if known is not None and known.same(job, numbered_by_sender):
@@ -119,13 +124,13 @@ class Tracker:
         return self._jobs.keys()
 
     def view(self, job: str) -> JobView:
-        """Return what was seen of a job. Raises KeyError for a job that is not followed."""
+        """Return what was seen of a job. Raise KeyError for a job that is not followed."""
         return self._jobs[job].view()
 
     def corrections(self, job: str) -> Mapping[str, tuple[Fraction, ...]]:
         """Return the offsets (seconds) by EchelonFlow that should replace those of the job's spec.
 
-        Empty: the profile agrees with what switches saw. Raises KeyError for a job that is not followed.
+        Empty: the profile agrees with what switches saw. Raise KeyError for a job that is not followed.
         """
         return self._jobs[job].corrections.offsets_s
 
@@ -336,3 +341,44 @@ class _Formation:
 
     def view(self) -> EchelonFlowView:
         return EchelonFlowView(tuple(late_s for _, late_s in self._tardiness_s), self._distances_s)
+
+
+class Gathering(Generic[T]):
+    """Values of the flows of an EchelonFlow, one of each in an iteration, until they are complete.
+
+    Several iterations are gathered at a time, because switches report up to the timeout of a digest list apart.
+    """
+
+    def __init__(self, flows: Sequence[str]) -> None:
+        self._flows = tuple(flows)
+        self._kept = max(2, min(BEHIND, MAX_VALUES // len(self._flows)))
+        self._values: dict[int, dict[str, T] | None] = {}
+        """The values by iteration; None for an iteration that was complete."""
+        self._newest = -1
+
+    def put(self, iteration: int, flow: str, value: T) -> Mapping[str, T] | None:
+        """Take a value, and return the values by flow if this was the last that was missing.
+
+        The first of two values of a flow counts. A value that is too old, or belongs to an iteration that was complete,
+        is ignored. Numbers of iterations only grow (`Counting`).
+        """
+        if iteration <= self._newest - self._kept:
+            return None
+        if iteration > self._newest:
+            self._newest = iteration
+            for old in [one for one in self._values if one <= iteration - self._kept]:
+                del self._values[old]
+        values = self._values.setdefault(iteration, {})
+        if values is None or flow in values:
+            return None
+        values[flow] = value
+        if len(values) < len(self._flows):
+            return None
+        self._values[iteration] = None
+        return values
+
+    def clear(self) -> None:
+        """Forget incomplete iterations: they would stay incomplete, or be mixed with values of others."""
+        for iteration, values in self._values.items():
+            if values is not None:
+                self._values[iteration] = None

@@ -19,11 +19,10 @@ import finsy
 
 from echelon.lowering.intent import Intent, Interval, Prefix, TableEntry
 from echelon.p4program import program
-from echelon.southbound.channel import BulkChannel
+from echelon.southbound.channel import P4RuntimeChannel
 from echelon.southbound.codec import OWNER, Codec
-from echelon.southbound.outcome import Applied
-from echelon.southbound.session import SwitchSession
-from echelon.southbound.wire import UpdateKind, write_header, write_request
+from echelon.southbound.encoding import UpdateKind, write_header, write_request
+from echelon.southbound.session import Applied, SwitchSession
 from echelon.targets.softswitch.queues import GnmiQueues
 
 BATCH = 1000
@@ -90,9 +89,9 @@ async def by_bytes(addresses: Sequence[str], intents: Sequence[Intent]) -> Rate:
         for intent in intents:
             entries = [codec.encode(entry).wire for entry in intent.entries]
             ready.append([(write_request(header, UpdateKind.INSERT, part), len(part)) for part in _parts(entries)])
-        channels = [BulkChannel(address) for address in addresses]
+        channels = [P4RuntimeChannel(address) for address in addresses]
 
-        async def send(channel: BulkChannel, requests: list[tuple[bytes, int]]) -> None:
+        async def send(channel: P4RuntimeChannel, requests: list[tuple[bytes, int]]) -> None:
             for request, updates in requests:
                 await channel.write(request, updates)
 

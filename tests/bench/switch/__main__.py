@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from echelon.southbound.session import SouthboundError
+from echelon.southbound.errors import SouthboundError
 
 from . import network, shares, speed
 from .lossless import GRACE_S, LOSS_LIMIT, GeneratorLimitError, Search

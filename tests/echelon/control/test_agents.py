@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from echelon.control.effects import MakePlan, Refuse, Save
 from echelon.control.errors import ServiceError
 from echelon.control.events import ReportConnections
-from echelon.lowering.entry import ipv4
 from echelon.lowering.identity import FiveTuple
 from echelon.lowering.intent import TableEntry
+from echelon.lowering.parts import ipv4
 from echelon.targets.softswitch.capabilities import softswitch
 from tests.conftest import examples
 from tests.echelon.control.world import World, ring, two_by_two

@@ -16,8 +16,7 @@ from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.virtual.run import run, sessions
 from echelon.policies import make_policy
 from echelon.southbound.errors import SouthboundError
-from echelon.southbound.intents import IntentSession
-from echelon.southbound.session import SwitchSession
+from echelon.southbound.session import IntentSession, SwitchSession
 from echelon.targets import TARGETS
 from echelon_tofino.target.session import BfrtSession
 

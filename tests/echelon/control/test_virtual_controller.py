@@ -17,7 +17,7 @@ from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.virtual.controller import VirtualController
 from echelon.lab.virtual.run import believed, run, sessions
 from echelon.policies import make_policy
-from echelon.southbound.session import SouthboundError
+from echelon.southbound.errors import SouthboundError
 from echelon.targets import TARGETS
 from echelon.targets.softswitch.capabilities import softswitch
 from echelon.targets.softswitch.virtual import VirtualTestbed

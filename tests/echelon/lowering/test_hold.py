@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.lowering.capabilities import OuterQueues
-from echelon.lowering.hold_part import PROMOTION, hold_us
 from echelon.lowering.identity import ShimIdentity
 from echelon.lowering.intent import Intent, Part, QueueSetting
 from echelon.lowering.lower import Lowering, lower
+from echelon.lowering.parts import PROMOTION, hold_us
 from echelon.p4program import constants
 from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
 from echelon.rankings.deadline import Deadline
-from echelon.targets.bmv2.capabilities import bmv2
-from echelon.targets.bmv2.htb import Port, tree_of
+from echelon.targets.bmv2.htb import Port, bmv2, tree_of
 from echelon.targets.softswitch.capabilities import softswitch
 
 FOREVER = constants()["HOLD_FOREVER"]

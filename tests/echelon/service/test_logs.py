@@ -104,16 +104,16 @@ def test_configured_again_there_is_one_handler(out: io.StringIO) -> None:
 
 
 def test_libraries_speak_through_us_once(out: io.StringIO) -> None:
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "finsy", "grpc"):
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "grpc"):
         logging.getLogger(name).addHandler(logging.StreamHandler(out))
     logs.configure("json", "info", out)
-    for name in ("uvicorn.error", "finsy", "grpc"):
+    for name in ("uvicorn.error", "grpc"):
         logging.getLogger(name).error("from %s", name)
         logging.getLogger(name).info("what the service says itself")
     logging.getLogger("uvicorn.access").info("GET / with Authorization")
-    assert [one["event"] for one in records(out)] == ["from uvicorn.error", "from finsy", "from grpc"]
+    assert [one["event"] for one in records(out)] == ["from uvicorn.error", "from grpc"]
     logs.configure("json", "debug", out)
-    logging.getLogger("finsy").info("told")
+    logging.getLogger("grpc").info("told")
     assert records(out)[-1]["event"] == "told"
 
 
@@ -149,20 +149,6 @@ def test_exceptions_are_fields(out: io.StringIO) -> None:
     assert (cause["exc_type"], cause["exc_value"]) == ("ValueError", "the cause")
     assert first["frames"][-1]["name"] == "fail"
     assert "local-variable-value" not in out.getvalue()
-
-
-@pytest.mark.parametrize("style", ["json", "text"])
-def test_a_session_that_breaks_off_is_one_line(out: io.StringIO, style: logs.Format) -> None:
-    """finsy logs a traceback when a switch dies during a call."""
-    for _ in range(2):
-        logs.configure(style, "info", out)
-    try:
-        raise ConnectionResetError("the stream\nended")
-    except ConnectionResetError as error:
-        logging.getLogger("finsy").critical("Switch task %r failed", "fetch", exc_info=error)
-    [line] = out.getvalue().splitlines()
-    assert "Switch task 'fetch' failed: ConnectionResetError: the stream ended" in line
-    assert "frames" not in line
 
 
 def test_an_exception_may_be_handed_on(out: io.StringIO) -> None:

@@ -33,7 +33,7 @@ from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
 from echelon.rankings.deadline import Deadline
 from echelon.southbound.session import SwitchSession
 from echelon.targets import TARGETS, Site
-from echelon.targets.bmv2.capabilities import bmv2 as capabilities
+from echelon.targets.bmv2.htb import bmv2 as capabilities
 
 ROOT = Path(__file__).parents[3]
 UNSHARE = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--mount", "--net")

@@ -7,11 +7,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from finsy.proto import p4r
 
 from echelon.lowering.intent import ActionCall, Intent, Part, TableEntry
 from echelon.p4program import program
-from echelon.southbound.arbitration import FixedArbitrator
-from echelon.southbound.session import NotPrimaryError, SwitchSession
+from echelon.southbound.errors import NotPrimaryError
+from echelon.southbound.session import SwitchSession
 from echelon.targets.softswitch.queues import GnmiQueues
 
 
@@ -26,6 +27,13 @@ def intent(*entries: TableEntry) -> Intent:
 
 def session(rig: Any, election_id: int | None) -> SwitchSession:
     return SwitchSession("s1", rig.server.address, 1, program(), election_id=election_id, queues=GnmiQueues("s1"))
+
+
+class Unaware(SwitchSession):
+    """A session that never hears of its successor."""
+
+    def _handle(self, message: p4r.StreamMessageResponse) -> None:
+        pass
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
@@ -77,19 +85,12 @@ def test_a_higher_id_takes_over_and_the_former_leader_stays_out(rig: Any) -> Non
     run(work())
 
 
-def test_a_write_that_was_under_way_when_the_leader_was_deposed_is_refused(
-    rig: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_was_under_way_when_the_leader_was_deposed_is_refused(rig: Any) -> None:
     """The switch refuses it whether or not the old leader has heard of the new one."""
 
-    async def ignore(*_: object) -> None:
-        pass
-
     async def work() -> None:
-        async with session(rig, 100) as old:
+        async with Unaware("s1", rig.server.address, 1, program(), election_id=100) as old:
             await old.reconcile(intent())
-            # Deaf: it never hears of its successor.
-            monkeypatch.setattr(FixedArbitrator, "update", ignore)
             async with session(rig, 200):
                 with pytest.raises(NotPrimaryError, match="switch s1"):
                     await old.update(intent(flow(9)))
@@ -106,6 +107,25 @@ def test_an_id_in_use_is_not_replaced_by_another_one(rig: Any) -> None:
                     raise AssertionError("the same id twice")
             assert caught.value.primary_id == 100
             await first.reconcile(intent(flow(1)))
+
+    run(work())
+
+
+def test_without_an_id_a_session_takes_the_place_of_whoever_leaves(rig: Any) -> None:
+    async def work() -> None:
+        async with session(rig, 100):
+            pass
+        late = session(rig, None)
+        async with session(rig, None) as first:
+            await first.reconcile(intent(flow(1)))
+            rig.kinds()
+            opening = asyncio.ensure_future(late.__aenter__())
+            while "arbitration" not in rig.kinds():
+                await asyncio.sleep(0.01)
+            assert not opening.done()
+        await opening
+        assert not await late.reconcile(intent(flow(1)))
+        await late.__aexit__(None, None, None)
 
     run(work())
 

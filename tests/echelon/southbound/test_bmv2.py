@@ -26,7 +26,7 @@ from echelon.plan import LEVELS
 from echelon.policies import make_policy
 from echelon.southbound.codec import OWNER
 from echelon.southbound.session import SwitchSession
-from echelon.targets.bmv2.capabilities import bmv2
+from echelon.targets.bmv2.htb import bmv2
 from tests.echelon.southbound import namespaces, shaped_bmv2
 
 BMV2 = "simple_switch_grpc"

@@ -1,4 +1,4 @@
-"""The bulk channel against a real server: more than other channels carry, and the status of every update."""
+"""The channel against a real server: more than other channels carry, and the status of every update."""
 
 from __future__ import annotations
 
@@ -13,12 +13,19 @@ from finsy.proto import p4r, rpc_status
 
 from echelon.lowering.intent import ActionCall, TableEntry
 from echelon.p4program import program
-from echelon.southbound.channel import BulkChannel, CallError, failure
-from echelon.southbound.codec import Codec, EncodedEntry
-from echelon.southbound.wire import UpdateKind, read_request, table_entries, write_header, write_request
+from echelon.southbound.channel import CallError, P4RuntimeChannel, failure
+from echelon.southbound.codec import Codec
+from echelon.southbound.encoding import (
+    EncodedEntry,
+    UpdateKind,
+    read_request,
+    table_entries,
+    write_header,
+    write_request,
+)
 
 PRIMARY = 10
-Work = Callable[[BulkChannel], Coroutine[Any, Any, None]]
+Work = Callable[[P4RuntimeChannel], Coroutine[Any, Any, None]]
 
 
 def with_channel(rig: Any, work: Work) -> None:
@@ -26,7 +33,7 @@ def with_channel(rig: Any, work: Work) -> None:
 
     async def main() -> None:
         async with rig.session():
-            channel = BulkChannel(rig.server.address)
+            channel = P4RuntimeChannel(rig.server.address)
             try:
                 await work(channel)
             finally:
@@ -46,14 +53,14 @@ def inserts(some: list[EncodedEntry], election_id: int = PRIMARY) -> bytes:
     return write_request(write_header(1, election_id), UpdateKind.INSERT, [entry.wire for entry in some])
 
 
-async def read(channel: BulkChannel) -> list[bytes]:
+async def read(channel: P4RuntimeChannel) -> list[bytes]:
     return [raw async for response in channel.read(read_request(1, [b""])) for raw in table_entries(response)]
 
 
 def test_there_is_a_status_for_each_of_a_thousand_failed_updates(rig: Any) -> None:
     some = entries(1000)
 
-    async def work(channel: BulkChannel) -> None:
+    async def work(channel: P4RuntimeChannel) -> None:
         await channel.write(inserts(some[::2]), 500)
         with pytest.raises(CallError) as caught:
             await channel.write(inserts(some), 1000)
@@ -82,7 +89,7 @@ def test_entries_beyond_the_four_mebibytes_of_other_channels_are_read(rig: Any) 
         responses.append(whole)
         return [whole]
 
-    async def work(channel: BulkChannel) -> None:
+    async def work(channel: P4RuntimeChannel) -> None:
         for start in range(0, 50, 20):
             await channel.write(inserts(some[start : start + 20]), 20)
         rig.device.read = in_one
@@ -93,7 +100,7 @@ def test_entries_beyond_the_four_mebibytes_of_other_channels_are_read(rig: Any) 
 
 
 def test_a_write_under_another_election_id_is_refused_as_a_whole(rig: Any) -> None:
-    async def work(channel: BulkChannel) -> None:
+    async def work(channel: P4RuntimeChannel) -> None:
         with pytest.raises(CallError, match="not that of the primary") as caught:
             await channel.write(inserts(entries(2), PRIMARY - 1), 2)
         assert caught.value.whole.code == GRPCStatusCode.PERMISSION_DENIED
@@ -104,7 +111,7 @@ def test_a_write_under_another_election_id_is_refused_as_a_whole(rig: Any) -> No
 
 
 def test_a_ping_is_answered_by_a_server_and_by_nobody_else(rig: Any) -> None:
-    async def work(channel: BulkChannel) -> None:
+    async def work(channel: P4RuntimeChannel) -> None:
         await channel.ping(5)
         await asyncio.to_thread(rig.server.stop)
         with pytest.raises(CallError):
@@ -116,7 +123,7 @@ def test_a_ping_is_answered_by_a_server_and_by_nobody_else(rig: Any) -> None:
 
 
 def test_a_read_that_is_left_early_ends(rig: Any) -> None:
-    async def work(channel: BulkChannel) -> None:
+    async def work(channel: P4RuntimeChannel) -> None:
         await channel.write(inserts(entries(1000)), 1000)
         responses = channel.read(read_request(1, [b""]))
         assert list(table_entries(await anext(responses)))

@@ -126,17 +126,14 @@ def test_every_kind_of_entry_arrives_as_the_specification_writes_it(
     assert tables == set(Specification().tables) - {"virtual_queue"}, "a kind of entry is not tested"
     assert any(len(entry.actions) == 2 for entry in intent.entries)
 
-    async def write_and_read() -> tuple[set[object], set[object]]:
+    async def write_and_read() -> None:
         async with rig.session() as session:
             await session.reconcile(intent)
-            read = await session.read_entries()
-            wanted = [session.codec.encode(entry) for entry in intent.entries]
-            return {(key, entry.value) for key, entry in read.items()}, {(e.key, e.value) for e in wanted}
+            assert not await session.compare(intent)
 
-    read, wanted = asyncio.run(write_and_read())
-    assert read == wanted
-    assert len(read) == len(intent.entries)
+    asyncio.run(write_and_read())
     held = rig.held()
+    assert len(held) == len(intent.entries)
     assert {entry.metadata for entry in held} == {OWNER}
     specification = Specification()
     assert raw(held) == raw([specification.entry(entry) for entry in intent.entries])
@@ -295,8 +292,8 @@ def test_random_entries_make_the_round_trip_through_a_switch(rig: Any) -> None:
             applied = await session.reconcile(wanted)
             assert applied.refused == ()
             assert applied.inserts == len(found)
-            assert set(await session.read_entries()) == set(found)
             assert not await session.reconcile(wanted)
+            assert session.entries == len(found)
 
     asyncio.run(asyncio.wait_for(work(), 30))
     assert len(found) > 100
@@ -384,7 +381,7 @@ def test_what_the_program_does_not_know_is_named(entry: TableEntry, words: list[
 
 def test_entries_for_people() -> None:
     def text(entry: TableEntry) -> tuple[str, str]:
-        found = CODECS[0].describe(entry)
+        found = CODECS[0].describe(CODECS[0].encode(entry))
         return str(found), found.action
 
     assert text(by_hand("ipv4_lpm", "spread", ("group", 7), dst=Prefix(0x0A000100, 24))) == (
@@ -401,8 +398,6 @@ def test_entries_for_people() -> None:
         "table level, profile=1, key=9...12, priority 4",
         "set_queue(queue=3, lowest=9)",
     )
-    with pytest.raises(ValueError, match="nowhere"):
-        CODECS[0].describe(entry._replace(table="nowhere"))
 
 
 def test_tables_are_staged_against_the_order_of_their_lookup() -> None:

@@ -34,10 +34,9 @@ from echelon.southbound.events import (
     SwitchConnected,
     SwitchEvent,
 )
-from echelon.southbound.intents import SessionFactory
 from echelon.southbound.lifecycle import Timing
 from echelon.southbound.queues import QueueDriver
-from echelon.southbound.session import DigestReport, SwitchSession
+from echelon.southbound.session import DigestReport, SessionFactory, SwitchSession
 from echelon.targets.softswitch.queues import GnmiQueues
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
@@ -851,22 +850,23 @@ def test_the_later_leader_takes_over_and_the_former_stays_out(
     run(main)
 
 
-def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(
-    station: Station, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Unaware(SwitchSession):
+    """A session that never hears of its successor."""
+
+    def _handle(self, message: p4r.StreamMessageResponse) -> None:
+        pass
+
+
+def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(station: Station) -> None:
     """The write comes between the moment in which another one takes over, and the moment in which the deposed leader
     learns of it: here, never.
     """
     station.start()
 
-    async def deaf(*_arguments: object) -> None:
-        pass
-
     async def main() -> None:
-        async with connected(station.address, term=100) as (old, of_old):
+        async with connected(station.address, term=100, session=Unaware) as (old, of_old):
             old.set_intent(bare(flow_entry(1)), 1)
             await of_old.until(lambda: of_old.installed)
-            monkeypatch.setattr("echelon.southbound.arbitration.FixedArbitrator.update", deaf)
             stream = station.device.open_stream(lambda _message: None, lambda _status: None)
             claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(200))
             await asyncio.to_thread(stream.receive, p4r.StreamMessageRequest(arbitration=claim))

@@ -18,7 +18,8 @@ from echelon.lowering.intent import ActionCall, DigestSetting, Intent, Part, Tab
 from echelon.p4program import P4Program, program
 from echelon.plan import LEVELS, QueuePlan
 from echelon.southbound.codec import OWNER, Codec, owner_of
-from echelon.southbound.session import Applied, SouthboundError, SwitchSession
+from echelon.southbound.errors import SouthboundError
+from echelon.southbound.session import Applied, SwitchSession
 from echelon.targets.softswitch.queues import GnmiQueues
 from softswitch.tm import QueueConfig
 from tests.echelon.southbound.conftest import PRIMARY

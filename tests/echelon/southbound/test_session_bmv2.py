@@ -11,9 +11,9 @@ from bench.switch.targets import BMV2
 
 from echelon.lowering.intent import ActionCall, Intent, Interval, Part, TableEntry
 from echelon.p4program import program
-from echelon.southbound.channel import BulkChannel
+from echelon.southbound.channel import P4RuntimeChannel
+from echelon.southbound.encoding import UpdateKind, write_header, write_request
 from echelon.southbound.session import SwitchSession
-from echelon.southbound.wire import UpdateKind, write_header, write_request
 
 pytestmark = [
     pytest.mark.bmv2,
@@ -48,9 +48,9 @@ def group(number: int, *ports: int) -> TableEntry:
     return TableEntry("ecmp", (("group", number),), calls)
 
 
-def during(address: str, work: Callable[[SwitchSession, BulkChannel], Awaitable[None]]) -> None:
+def during(address: str, work: Callable[[SwitchSession, P4RuntimeChannel], Awaitable[None]]) -> None:
     async def main() -> None:
-        channel = BulkChannel(address)
+        channel = P4RuntimeChannel(address)
         async with SwitchSession("s1", address, 1, program()) as session:
             await work(session, channel)
         await channel.close()
@@ -59,7 +59,7 @@ def during(address: str, work: Callable[[SwitchSession, BulkChannel], Awaitable[
 
 
 async def meddle(
-    session: SwitchSession, channel: BulkChannel, kind: UpdateKind, *entries: TableEntry, mark: bytes
+    session: SwitchSession, channel: P4RuntimeChannel, kind: UpdateKind, *entries: TableEntry, mark: bytes
 ) -> None:
     """Write behind the session's back."""
     raw = [session.codec.encode(entry).wire.replace(b"echelon", mark) for entry in entries]
@@ -68,7 +68,7 @@ async def meddle(
 
 
 def test_what_is_in_the_way_is_told_apart(address: str) -> None:
-    async def work(session: SwitchSession, channel: BulkChannel) -> None:
+    async def work(session: SwitchSession, channel: P4RuntimeChannel) -> None:
         await session.reconcile(intent())
         await meddle(
             session, channel, UpdateKind.INSERT, flow(1, queue=5), slack(1, queue=5), group(1, 2, 3), mark=b"echelon"
@@ -91,7 +91,7 @@ def test_what_is_in_the_way_is_told_apart(address: str) -> None:
 
 
 def test_what_vanished_is_no_obstacle(address: str) -> None:
-    async def work(session: SwitchSession, channel: BulkChannel) -> None:
+    async def work(session: SwitchSession, channel: P4RuntimeChannel) -> None:
         some = [*(flow(n) for n in range(6)), *(slack(n) for n in range(6)), *(group(n, 1, 2) for n in range(6))]
         (await session.reconcile(intent(*some))).require()
         await meddle(session, channel, UpdateKind.DELETE, *some[1::3], mark=b"echelon")
@@ -113,7 +113,7 @@ def test_a_full_table(address: str) -> None:
         call = ActionCall("set_flow", (("flow", 0),))
         return TableEntry("shim_flow", (("job", job), ("flow", number)), (call,))
 
-    async def work(session: SwitchSession, channel: BulkChannel) -> None:
+    async def work(session: SwitchSession, channel: P4RuntimeChannel) -> None:
         full = intent(*(known(1, number) for number in range(16384)))
         (await session.reconcile(full)).require()
         extra = (known(2, 0), known(2, 1))

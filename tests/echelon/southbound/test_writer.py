@@ -13,9 +13,8 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from echelon.southbound.channel import CallError, UpdateStatus
-from echelon.southbound.codec import EncodedEntry
+from echelon.southbound.encoding import EncodedEntry, UpdateKind, update_size
 from echelon.southbound.reconcile import Chunk, Difference, difference
-from echelon.southbound.wire import UpdateKind, update_size
 from echelon.southbound.writer import Found, LookUp, Send, Writing, carry_out
 from tests.drawing import examples
 

@@ -14,12 +14,12 @@ from echelon.documents import DocumentError, parse_document
 from echelon.lowering.capabilities import OuterQueues, QueueDepthMarks, VirtualQueueMarks
 from echelon.p4program import constants
 from echelon.plan import LEVELS
-from echelon.targets import DEFAULT_TARGET, TARGETS, Site, find_target, registry
+from echelon.targets import DEFAULT_TARGET, TARGETS, Site, find_target
 from echelon.targets.bmv2.options import Bmv2Options, ServerAddress
 from echelon.targets.bmv2.queues import Bmv2Queues
-from echelon.targets.registry import Registry
 from echelon.targets.softswitch import SoftswitchOptions
 from echelon.targets.softswitch.queues import GnmiQueues
+from echelon.targets.target import GROUP, Registry
 
 
 def bmv2(ports: tuple[int, ...] = (), **entry: object) -> Bmv2Options:
@@ -123,7 +123,7 @@ def test_drivers_connect_to_nothing_yet() -> None:
 def test_listing_names_imports_no_target() -> None:
     """The command line shows the names in its help texts."""
     loaded = _modules_after("from echelon.targets import TARGETS; assert len(TARGETS) >= 2")
-    assert "echelon.targets.registry" in loaded
+    assert "echelon.targets.target" in loaded
     assert not {"echelon.targets.softswitch", "echelon.targets.bmv2"} & loaded
 
 
@@ -151,12 +151,12 @@ def test_an_unknown_target_is_refused_with_the_known_ones() -> None:
 
 
 def registry_of(monkeypatch: pytest.MonkeyPatch, *entries: EntryPoint) -> Registry:
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: entries if group == registry.GROUP else ())
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: entries if group == GROUP else ())
     return Registry()
 
 
 def test_a_name_that_two_distributions_register(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = (EntryPoint("stub", value, registry.GROUP) for value in ("one:Stub", "other:Stub"))
+    entries = (EntryPoint("stub", value, GROUP) for value in ("one:Stub", "other:Stub"))
     with pytest.raises(DocumentError, match="two distributions register it: one:Stub and other:Stub"):
         list(registry_of(monkeypatch, *entries))
 
@@ -172,7 +172,7 @@ def test_a_name_that_two_distributions_register(monkeypatch: pytest.MonkeyPatch)
 def test_a_distribution_that_registers_something_else(
     value: str, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stub = EntryPoint("stub", value, registry.GROUP)
+    stub = EntryPoint("stub", value, GROUP)
     targets = registry_of(monkeypatch, stub)
     assert list(targets) == ["stub"]
     with pytest.raises(DocumentError, match=re.escape(complaint)) as caught:

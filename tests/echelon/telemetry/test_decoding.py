@@ -5,8 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from echelon.lowering.intent import ActionCall, Intent, KnownFlow, Part, TableEntry
-from echelon.telemetry.decoding import SETTLING_S, Decoder
-from echelon.telemetry.events import FlowEvent
+from echelon.telemetry.events import SETTLING_S, Decoder, FlowEvent
 
 
 def part(job: str, **numbers: int) -> Part:

@@ -33,7 +33,7 @@ from echelon.policies.base import Policy
 from echelon.service.loop import MachineLoop
 from echelon.southbound.deadlines import no_deadlines
 from echelon.southbound.events import Acknowledged, SwitchChanged
-from echelon.southbound.intents import IntentSession
+from echelon.southbound.session import IntentSession
 
 T = TypeVar("T")
 

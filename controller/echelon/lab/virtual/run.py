@@ -26,7 +26,7 @@ from echelon.lowering.identity import Identity
 from echelon.policies.base import Policy
 from echelon.progress import UNSEEN, CommandProgress, counted
 from echelon.southbound.errors import SouthboundError
-from echelon.southbound.intents import IntentSession
+from echelon.southbound.session import IntentSession
 from echelon.targets import DEFAULT_TARGET, TARGETS, Site, Target
 from echelon.targets.virtual import VirtualSwitches
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from echelon.fabric.model import Fabric
     from echelon.service.controller import ControllerService
+    from echelon.southbound.codec import EntryText
     from echelon.southbound.connection import ConnectionSnapshot
     from echelon.southbound.queues import QueueCount
-    from echelon.southbound.texts import EntryText
 
 _BITS = 8
 

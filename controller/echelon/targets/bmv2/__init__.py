@@ -2,17 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from echelon.errors import RunError
 from echelon.targets.bmv2.options import Bmv2Options, ServerAddress
+from echelon.targets.bmv2.sockets import deepest_queue, mtu_bytes, send_buffer_bytes
+from echelon.targets.launching import ExecutableLauncher, Place, Ports, SwitchLauncher, accepts
 from echelon.targets.target import Site, Target
 
 if TYPE_CHECKING:
     from echelon.lowering.capabilities import Capabilities
     from echelon.southbound.queues import QueueDriver
-    from echelon.targets.launching import SwitchLauncher
     from echelon.targets.rates import QueueRates
+
+
+_NOTIFICATIONS = "--notifications-addr"
+
+
+class Bmv2Launcher(ExecutableLauncher):
+    """A launcher of `simple_switch_grpc`, with its Thrift server."""
+
+    target = "bmv2"
+    executable = "simple_switch_grpc"
+    remedy = "build P4's behavioral-model, or use the packages of p4.org; or use --target softswitch"
+
+    def arguments(self, place: Place, ports: Ports) -> Sequence[str]:
+        thrift = ["--thrift-port", str(ports.other)]
+        if not accepts(self.find(), _NOTIFICATIONS):
+            return thrift
+        # By default, a BMv2 that was built with nanomsg leaves a socket file in /tmp.
+        return [*thrift, _NOTIFICATIONS, f"inproc://{place.name}"]
+
+    def entry(self, place: Place, ports: Ports) -> Mapping[str, object]:
+        mtu = max(map(mtu_bytes, place.interfaces.values()))
+        return {
+            "interfaces": {str(port): interface for port, interface in place.interfaces.items()},
+            "thrift": f"127.0.0.1:{ports.other}",
+            "mtu": mtu,
+            "depth": _depth_packets(place, mtu),
+        }
+
+    def serves_at(self, ports: Ports) -> Sequence[int]:
+        return (ports.grpc, ports.other)
+
+
+def _depth_packets(place: Place, mtu: int) -> int:
+    """Return how many packets each queue is to hold. Of jumbo frames, the sockets' buffers take hardly one.
+
+    Raise `RunError` for more than BMv2's sockets have room for: their buffer is a setting of the whole machine.
+    """
+    from echelon.targets.bmv2.htb import Port
+
+    frame_bytes = Port(0, mtu).frame_bytes
+    buffer_bytes = send_buffer_bytes()
+    most = 10_000 if buffer_bytes is None else max(1, deepest_queue(frame_bytes, buffer_bytes))
+    if place.queue_bytes is None:
+        default: int = Bmv2Options.model_fields["depth"].default
+        return min(default, most)
+    wanted = max(1, place.queue_bytes // frame_bytes)
+    if wanted > most:
+        raise RunError(
+            f"switch {place.name}: queues of {place.queue_bytes} bytes are more than BMv2 holds here, {most} packets "
+            f"of {frame_bytes} bytes each (give less, or raise net.core.wmem_default)"
+        )
+    return wanted
 
 
 class Bmv2(Target[Bmv2Options]):
@@ -22,7 +76,7 @@ class Bmv2(Target[Bmv2Options]):
     options = Bmv2Options
 
     def capabilities(self, options: Bmv2Options) -> Capabilities:
-        from echelon.targets.bmv2.capabilities import bmv2
+        from echelon.targets.bmv2.htb import bmv2
 
         return bmv2(options.depth, options.mtu)
 
@@ -37,11 +91,9 @@ class Bmv2(Target[Bmv2Options]):
         return Bmv2Queues(site.switch, ports, options.namespace, options.thrift)
 
     def launcher(self) -> SwitchLauncher:
-        from echelon.targets.bmv2.launcher import Bmv2Launcher
-
         return Bmv2Launcher()
 
     def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
-        from echelon.targets.bmv2.rates import ThriftRates
+        from echelon.targets.bmv2.thrift import ThriftRates
 
         return ThriftRates(ServerAddress.parse(entry["thrift"]))

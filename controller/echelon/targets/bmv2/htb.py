@@ -1,7 +1,8 @@
 """The queues of one port as an HTB tree behind the switch, and the tree back as settings of queues.
 
 Linux's hierarchical token bucket stands where the port's rate is: one class with that rate, under it one class for each
-queue, told apart by the upper three bits of DSCP, which the P4 program writes. `shaper` brings a tree into the kernel.
+queue, told apart by the upper three bits of DSCP, which the P4 program writes. `shaper` brings a tree into the kernel;
+`bmv2` says what a switch with such trees can carry.
 
 =================  ==================================================================================================
 level              `prio` 7 - level: the order in which classes lend what the port has left
@@ -32,7 +33,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from echelon.lowering.capabilities import Capabilities, OuterQueues, VirtualQueueMarks
 from echelon.lowering.intent import QueueSetting
+from echelon.targets.v1model import v1model_capabilities
 
 QUEUES = 8
 LEVELS = 8
@@ -46,7 +49,7 @@ _LEAST_SHARE = 10_000
 _LONGEST_DEBT_S = 60
 """... but no less than a frame in this time, the longest debt that the kernel remembers."""
 _BURST_S = 1e-3
-"""Longest time for which the kernel may oversleep without losing rate."""
+"""Longest time by which the kernel may wake up late without losing rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ def _least_rate(port: Port) -> int:
 
 
 def tree_of(settings: Sequence[QueueSetting], port: Port) -> HtbTree:
-    """Return the tree that carries `settings`: those of all queues, in any order. Raises ValueError with the reason."""
+    """Return the tree that carries `settings`: those of all queues, in any order. Raise ValueError with the reason."""
     by_queue = {setting.queue: setting for setting in settings}
     _check(by_queue, settings, port)
     quanta = _quanta(settings, port.frame_bytes)
@@ -195,3 +198,14 @@ def _weights(quanta: Sequence[tuple[int, int]], frame_bytes: int) -> list[int]:
                 out = [weights.get(queue, weight) for queue, weight in enumerate(out)]
                 break
     return out
+
+
+def bmv2(depth_packets: int = 11, mtu_bytes: int = 1500) -> Capabilities:
+    """Return the capabilities of `simple_switch_grpc` running the v1model program.
+
+    Each queue of a tree holds `depth_packets`; `mtu_bytes` is the MTU of the interfaces.
+    """
+    frame_bytes = Port(0, mtu_bytes).frame_bytes
+    # Half of one of the tree's queues, in full frames.
+    marks = VirtualQueueMarks(backlog_bytes=max(1, depth_packets // 2) * frame_bytes)
+    return v1model_capabilities("bmv2", marks, OuterQueues(depth_packets, frame_bytes))

@@ -26,7 +26,7 @@ class ServerAddress:
 
     @classmethod
     def parse(cls, value: object) -> ServerAddress:
-        """Read ``host:port``. Raises `PydanticCustomError`."""
+        """Read ``host:port``. Raise `PydanticCustomError`."""
         found = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
         if found is None or not 0 < int(found["port"]) < 1 << 16:
             raise problem(f"{shown(value)} is not an address (write it as in 127.0.0.1:9090)", code="not-an-address")
@@ -105,7 +105,7 @@ class Bmv2Options(Section):
         return value
 
     def interface(self, port: int) -> str:
-        """Return the name of the interface behind a port. Raises KeyError."""
+        """Return the name of the interface behind a port. Raise KeyError."""
         if isinstance(self.interfaces, str):
             return self.interfaces.replace(_PORT, str(port))
         return self.interfaces[port]

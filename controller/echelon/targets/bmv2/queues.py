@@ -36,7 +36,7 @@ class ShapedPort:
 
 
 class Bmv2Queues:
-    """A `QueueDriver`. It needs CAP_NET_ADMIN, and CAP_SYS_ADMIN for a namespace other than its own.
+    """The `QueueDriver` of a BMv2. It needs CAP_NET_ADMIN, and CAP_SYS_ADMIN for a namespace other than its own.
 
     `thrift` is the address of the switch's Thrift server; without it the switch's own queues are left alone.
     """

@@ -32,7 +32,7 @@ _WANTED_FILTERS = Counter((queue, value, _FILTER_MASK, 0) for queue, value in _F
 
 
 class ShaperError(CodedError):
-    """The kernel cannot be reached, or it refuses something; one line, with what to do where that is known."""
+    """The error for a kernel that cannot be reached, or refuses. The text is one line, with a remedy where known."""
 
     code: Code = "switch-failed"
 
@@ -225,7 +225,7 @@ _KEY_BYTES = 16
 
 
 class _DamagedError(Exception):
-    """The tree is not as `build` makes it."""
+    """The error for a tree that is not as `build` makes it."""
 
 
 def _options(message: Any) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def deepest_queue(frame_bytes: int, buffer_bytes: int) -> int:
 
 
 def mtu_bytes(interface: str) -> int:
-    """Return the size of the interface's largest IP packet. Raises OSError where there is no such interface."""
+    """Return the size of the interface's largest IP packet. Raise OSError where there is no such interface."""
     # /sys/class/net shows the interfaces of the network namespace in which it was mounted, so it is not used.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here:
         answer = fcntl.ioctl(here, _SIOCGIFMTU, struct.pack("16s16x", interface.encode()))

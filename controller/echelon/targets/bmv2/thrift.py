@@ -16,6 +16,7 @@ from typing import Any
 
 from echelon.errors import Code, CodedError
 from echelon.targets.bmv2.options import ServerAddress
+from echelon.targets.rates import RatesError
 
 DEPTH_PACKETS = 1024
 """The depth of every queue of every port. BMv2's input buffer holds as many packets, so all of them fit one queue."""
@@ -37,13 +38,16 @@ service SimpleSwitch {
 
 
 class ThriftError(CodedError):
-    """The Thrift server cannot be reached, or it refuses; one line."""
+    """The error for a Thrift server that cannot be reached, or refuses; the text is one line."""
 
     code: Code = "switch-failed"
 
 
 def open_queues(server: ServerAddress) -> None:
-    """Make all queues of the switch `DEPTH_PACKETS` deep, without a rate limit. Blocks. Raises `ThriftError`."""
+    """Make all queues of the switch `DEPTH_PACKETS` deep, without a rate limit. The call blocks.
+
+    Raise `ThriftError`.
+    """
     with _connected(server) as client:
         client.set_all_egress_queue_rates(0)
         client.set_all_egress_queue_depths(DEPTH_PACKETS)
@@ -57,7 +61,10 @@ def open_queues(server: ServerAddress) -> None:
 
 
 def limit_queue(server: ServerAddress, port: int, queue: int, packets_per_s: int) -> None:
-    """Let at most `packets_per_s` leave a queue of `port`; 0 removes the limit. Blocks. Raises `ThriftError`."""
+    """Let at most `packets_per_s` leave a queue of `port`; 0 removes the limit. The call blocks.
+
+    Raise `ThriftError`.
+    """
     with _connected(server) as client:
         client.set_egress_priority_queue_rate(port, queue, packets_per_s)
 
@@ -90,3 +97,27 @@ def _library(module: str) -> Any:
 @cache
 def _service() -> Any:
     return import_module("thriftpy2").load_fp(io.StringIO(_IDL), "echelon_bmv2_thrift").SimpleSwitch
+
+
+class ThriftRates:
+    """A `QueueRates` that sets packets per second through BMv2's Thrift service.
+
+    It cannot limit a port: each queue has a clock of its own, so with all eight queues limited the port sends eight
+    times the rate, and no queue waits for another.
+    """
+
+    can_limit_queues = True
+    can_limit_ports = False
+    reason = "the target slows queues one by one, not ports"
+
+    def __init__(self, server: ServerAddress) -> None:
+        self._server = server
+
+    def limit_queue(self, port: int, queue: int, packets_per_s: int, frame_bytes: int) -> None:
+        try:
+            limit_queue(self._server, port, queue, packets_per_s)
+        except ThriftError as error:
+            raise RatesError(str(error)) from None
+
+    def limit_port(self, port: int, packets_per_s: int, frame_bytes: int) -> None:
+        raise RatesError(self.reason)

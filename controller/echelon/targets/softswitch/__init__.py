@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from echelon.documents import Section
+from echelon.targets.launching import ExecutableLauncher, Place, Ports, SwitchLauncher
 from echelon.targets.target import Site, Target
 
 if TYPE_CHECKING:
     from echelon.lowering.capabilities import Capabilities
     from echelon.southbound.queues import QueueDriver
-    from echelon.targets.launching import SwitchLauncher
     from echelon.targets.rates import QueueRates
     from echelon.targets.virtual import VirtualFabricFactory
 
 
 class SoftswitchOptions(Section):
     """The empty set of options: tables and queues are reached at the switch's one address."""
+
+
+class SoftswitchLauncher(ExecutableLauncher):
+    """A launcher of `softswitch`, which shapes its ports itself."""
+
+    target = "softswitch"
+    executable = "softswitch"
+    remedy = "it comes with this package: pip install echelon-p4"
+    unix_ports = True
+
+    def arguments(self, place: Place, ports: Ports) -> Sequence[str]:
+        rates = [word for port, rate_bps in place.rates_bps.items() for word in ("--port-rate", f"{port}={rate_bps}")]
+        depth = [] if place.queue_bytes is None else ["--queue-depth", str(place.queue_bytes)]
+        return [*rates, *depth]
 
 
 class Softswitch(Target[SoftswitchOptions]):
@@ -37,8 +51,6 @@ class Softswitch(Target[SoftswitchOptions]):
         return GnmiQueues(site.switch)
 
     def launcher(self) -> SwitchLauncher:
-        from echelon.targets.softswitch.launcher import SoftswitchLauncher
-
         return SoftswitchLauncher()
 
     def virtual_fabric(self) -> VirtualFabricFactory:
@@ -47,6 +59,6 @@ class Softswitch(Target[SoftswitchOptions]):
         return VirtualTestbed
 
     def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
-        from echelon.targets.softswitch.rates import GnmiRates
+        from echelon.targets.softswitch.queues import GnmiRates
 
         return GnmiRates(str(entry["address"]))

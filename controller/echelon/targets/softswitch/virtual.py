@@ -54,7 +54,7 @@ S = TypeVar("S", bound=SwitchServer)
 
 
 class Testbed(ABC, Generic[S]):
-    """The `VirtualSwitches` of a fabric. A context manager: the switches' servers run on loopback inside.
+    """The `VirtualSwitches` of a fabric: a context manager inside which the switches' servers run on loopback.
 
     Subclasses say what a switch is. `control_latency_s` passes in virtual time between an event on a switch and the
     moment when its controller hears of it. `queue_bytes` is the memory of each queue of a port, which no controller
@@ -157,7 +157,7 @@ class Testbed(ABC, Generic[S]):
         self.clock.at(now_ns + self._latency_ns, deliver)
 
     def run(self, done: Callable[[], bool]) -> None:
-        """Advance virtual time until `done()`, or until nothing is left to happen. Raises an error if any packet is
+        """Advance virtual time until `done()`, or until nothing is left to happen. Raise an error if any packet is
         unaccounted for."""
         while not done() and self.clock.pending:
             with self._lock:

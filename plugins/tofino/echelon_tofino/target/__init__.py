@@ -11,8 +11,8 @@ from echelon_tofino.target.options import TofinoOptions
 
 if TYPE_CHECKING:
     from echelon.lowering.capabilities import Capabilities
-    from echelon.southbound.intents import SessionFactory
     from echelon.southbound.queues import QueueDriver
+    from echelon.southbound.session import SessionFactory
     from echelon.targets.launching import SwitchLauncher
     from echelon.targets.rates import QueueRates
     from echelon.targets.virtual import VirtualFabricFactory

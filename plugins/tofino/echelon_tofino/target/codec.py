@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from echelon.lowering.intent import ActionCall, Interval, Match, Prefix, TableEntry
-from echelon.southbound.template import EncodedEntry
-from echelon.southbound.texts import EntryText
-from echelon.southbound.values import value_text
+from echelon.southbound.codec import EntryText
+from echelon.southbound.encoding import EncodedEntry, value_text
 from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 from echelon_tofino.target.info import (
     ACTION_PROFILE,
@@ -178,10 +177,9 @@ class BfrtCodec:
             if not table.is_constant
         ]
 
-    def describe(self, entry: TableEntry | EncodedEntry) -> EntryText:
-        """Describe an entry for people. Raise ValueError as `encode` does."""
-        encoded = self.encode(self.spread(entry)[-1]) if isinstance(entry, TableEntry) else entry
-        message = bfrt.TableEntry.FromString(encoded.wire)
+    def describe(self, entry: EncodedEntry) -> EntryText:
+        """Describe an entry for people."""
+        message = bfrt.TableEntry.FromString(entry.wire)
         name = self._names[message.table_id]
         table = self._tables[name]
         fields = {field.id: (alias, field) for alias, field in table.key.items()}

@@ -26,12 +26,12 @@ from finsy import GRPCCredentialsTLS, GRPCStatusCode
 from echelon.lowering.intent import DigestSetting, TableEntry
 from echelon.p4program import P4Program
 from echelon.southbound.channel import CallError
-from echelon.southbound.codec import OWNER, EncodedEntry
+from echelon.southbound.codec import OWNER
 from echelon.southbound.deadlines import within
+from echelon.southbound.encoding import EncodedEntry, UpdateKind
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
-from echelon.southbound.intents import DigestReport, IntentSession, Tables
 from echelon.southbound.queues import QueueDriver
-from echelon.southbound.wire import UpdateKind
+from echelon.southbound.session import DigestReport, IntentSession, Tables
 from echelon.southbound.writer import Found, LookUp, Send
 from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 from echelon_tofino.target.channel import BfrtChannel

@@ -18,7 +18,7 @@ from echelon.southbound.connection import Endpoint, SwitchConnection
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.southbound.events import Acknowledged
 from echelon.southbound.lifecycle import Timing
-from echelon.southbound.outcome import Applied
+from echelon.southbound.session import Applied
 from echelon_tofino.bfruntime.device import Lpm, Range
 from echelon_tofino.target.codec import HIGHEST_PRIORITY
 from echelon_tofino.target.queues import BfrtQueues

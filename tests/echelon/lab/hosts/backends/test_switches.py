@@ -13,12 +13,10 @@ import pytest
 from echelon.errors import RunError
 from echelon.lab.hosts import sandbox
 from echelon.processes import free_port
-from echelon.targets import TARGETS
-from echelon.targets.bmv2 import launcher as bmv2_launcher
-from echelon.targets.bmv2 import sockets
-from echelon.targets.bmv2.launcher import Bmv2Launcher
+from echelon.targets import TARGETS, bmv2
+from echelon.targets.bmv2 import Bmv2Launcher, sockets
 from echelon.targets.launching import Place, Ports, accepts
-from echelon.targets.softswitch.launcher import SoftswitchLauncher
+from echelon.targets.softswitch import SoftswitchLauncher
 from tests.echelon.lab.hosts.backends.inside import look
 
 needs_sandbox = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
@@ -77,7 +75,7 @@ def test_bmv2_counts_packets(
 ) -> None:
     (tmp_path / "wmem_default").write_text("212992\n")
     monkeypatch.setattr(sockets, "SEND_BUFFER", tmp_path / "wmem_default")
-    monkeypatch.setattr(bmv2_launcher, "mtu_bytes", lambda _interface: mtu)
+    monkeypatch.setattr(bmv2, "mtu_bytes", lambda _interface: mtu)
     launcher = Bmv2Launcher()
     assert launcher.entry(replace(PLACE, queue_bytes=queue_bytes), PORTS)["depth"] == depth
     with pytest.raises(RunError, match=r"^switch s1: queues of 1000000 bytes are more than BMv2 holds here, .*less"):

@@ -1,4 +1,4 @@
-"""Messages as bytes, against what Protocol buffers makes of them."""
+"""Requests and responses as bytes, against what Protocol buffers makes of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from echelon.protobuf_fields import varint
-from echelon.southbound.wire import (
+from echelon.southbound.encoding import (
     UpdateKind,
     read_request,
     table_entries,
@@ -38,11 +38,10 @@ def test_a_write_request_is_what_protocol_buffers_writes(
     expected = p4r.WriteRequest(
         device_id=7,
         election_id=U128.encode(election),
-        role="some",
         updates=[p4r.Update(type=kind, entity=p4r.Entity(table_entry=entry)) for entry in entries],  # type: ignore[arg-type]
     )
     raw = [entry.SerializeToString() for entry in entries]
-    header = write_header(7, election, "some")
+    header = write_header(7, election)
     request = write_request(header, kind, raw)
     assert p4r.WriteRequest.FromString(request) == expected
     assert len(request) == len(header) + sum(map(update_size, raw)) == expected.ByteSize()
