@@ -6,21 +6,16 @@ jobs are written into the store before the service starts (environment: ``ECHELO
 
 from __future__ import annotations
 
-import asyncio
 import os
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
-
 from echelon.client import Client
-from tests.bench.bench_service import LEAVES, PROCESSES, fabric
-from tests.echelon.service.lab import PATIENCE_S, Daemon, fill_store, ring
-from tests.echelon.service.switch_process import running
+from tests.bench.service import LEAVES, served
+from tests.echelon.service.lab import PATIENCE_S, ring
 
 JOBS = int(os.environ.get("ECHELON_BENCH_JOBS", "1000"))
 CHANGES = 100
@@ -35,41 +30,23 @@ def job(number: int) -> dict[str, Any]:
 
 
 def bench() -> list[tuple[str, float, str]]:
-    with TemporaryDirectory() as directory:
-        here = Path(directory)
-        (here / "fabric.yaml").write_text(yaml.safe_dump(fabric()))
-        asyncio.run(fill_store(here / "state.db", map(job, range(JOBS))))
-        with running(here / "fabric.yaml", PROCESSES) as addresses:
-            config = {
-                "service": "bench",
-                "fabric": "fabric.yaml",
-                "switches": {name: {"address": address} for name, address in addresses.items()},
-                "api": {"listen": "127.0.0.1:0"},
-                "audit": "1 h",
-                "limits": {"jobs": 2 * JOBS},
-                "log": {"format": "json"},
-            }
-            (here / "echelon.yaml").write_text(yaml.safe_dump(config))
-            began_s = time.monotonic()
-            daemon = Daemon(here / "echelon.yaml")
-            try:
-                with Client(daemon.wait_listening(), timeout_s=STARTED_S) as client:
-                    _until(lambda: client.not_ready() is None)
-                    planned_s = time.monotonic() - began_s
-                    planned_cpu_s = _processor_s(daemon.pid)
-                    _until(lambda: client.status().settled)
-                    installed_s = time.monotonic() - began_s
-                    idle = _idle_share(daemon.pid)
-                    return [
-                        (f"{JOBS} jobs: start to readiness", planned_s, "s"),
-                        ("the same, processor time", planned_cpu_s, "s"),
-                        ("start to the last entry", installed_s, "s"),
-                        ("idle", 100 * idle, "% of a processor"),
-                        *_lists(client),
-                        *_changes(client),
-                    ]
-            finally:
-                daemon.kill()
+    with served(map(job, range(JOBS)), limits={"jobs": 2 * JOBS}) as daemon:
+        began_s = time.monotonic()
+        with Client(daemon.wait_listening(), timeout_s=STARTED_S) as client:
+            _until(lambda: client.not_ready() is None)
+            planned_s = time.monotonic() - began_s
+            planned_cpu_s = _processor_s(daemon.pid)
+            _until(lambda: client.status().settled)
+            installed_s = time.monotonic() - began_s
+            idle = _idle_share(daemon.pid)
+            return [
+                (f"{JOBS} jobs: start to readiness", planned_s, "s"),
+                ("the same, processor time", planned_cpu_s, "s"),
+                ("start to the last entry", installed_s, "s"),
+                ("idle", 100 * idle, "% of a processor"),
+                *_lists(client),
+                *_changes(client),
+            ]
 
 
 def _until(condition: Callable[[], bool]) -> None:

@@ -9,38 +9,19 @@ from __future__ import annotations
 
 import statistics
 import time
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
 from rich.progress import track
 
 from echelon.client import Client
 from echelon.service.api.jobs import Timings
-from tests.echelon.service.lab import PATIENCE_S, Daemon, settle
-from tests.echelon.service.switch_process import running
+from tests.bench.service import LEAVES, SPINES, served
+from tests.echelon.service.lab import PATIENCE_S, settle
 
-LEAVES, SPINES = 26, 6
 STAGES, MICRO_BATCHES = 26, 20
 FLOWS = 2 * (STAGES - 1) * MICRO_BATCHES
 ROUNDS = 40
-PROCESSES = 4
-"""The processes over which the switches are spread."""
 PHASES = ("queued", "policy", "lowering", "encoding", "rpc")
-
-
-def fabric() -> dict[str, Any]:
-    leaves, spines = [f"leaf{n}" for n in range(LEAVES)], [f"spine{n}" for n in range(SPINES)]
-    return {
-        "fabric": "bench",
-        "hosts": [f"h{n}" for n in range(LEAVES)],
-        "switches": [*leaves, *spines],
-        "links": [
-            *({"between": [f"h{n}", leaf], "rate": "10 Gbit/s"} for n, leaf in enumerate(leaves)),
-            *({"between": [leaf, spine], "rate": "10 Gbit/s"} for leaf in leaves for spine in spines),
-        ],
-    }
 
 
 def job(number: int) -> dict[str, Any]:
@@ -59,27 +40,11 @@ def job(number: int) -> dict[str, Any]:
 
 
 def bench() -> list[tuple[str, float, str]]:
-    with TemporaryDirectory() as directory:
-        here = Path(directory)
-        (here / "fabric.yaml").write_text(yaml.safe_dump(fabric()))
-        with running(here / "fabric.yaml", PROCESSES) as addresses:
-            config = {
-                "service": "bench",
-                "fabric": "fabric.yaml",
-                "switches": {name: {"address": address} for name, address in addresses.items()},
-                "api": {"listen": "127.0.0.1:0"},
-                "audit": "1 h",
-                "log": {"format": "json"},
-            }
-            (here / "echelon.yaml").write_text(yaml.safe_dump(config))
-            daemon = Daemon(here / "echelon.yaml")
-            try:
-                daemon.wait_event("leading")
-                with Client(daemon.wait_listening(), timeout_s=PATIENCE_S) as client:
-                    settle(client)
-                    return _rows(*_measure(client))
-            finally:
-                daemon.kill()
+    with served() as daemon:
+        daemon.wait_event("leading")
+        with Client(daemon.wait_listening(), timeout_s=PATIENCE_S) as client:
+            settle(client)
+            return _rows(*_measure(client))
 
 
 def _measure(client: Client) -> tuple[list[float], list[Timings]]:

@@ -7,22 +7,18 @@ of it is in sight first, then a tenth.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import statistics
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import yaml
-
 from echelon.client import Client
 from plugins.web.tests.browser import Page, browsing
 from plugins.web.tests.test_view import viewed
 from tests.bench.bench_registered import job
-from tests.bench.bench_service import PROCESSES, fabric
-from tests.echelon.service.lab import PATIENCE_S, Daemon, fill_store, settle
-from tests.echelon.service.switch_process import running
+from tests.bench.service import served
+from tests.echelon.service.lab import PATIENCE_S, settle
 
 JOBS = 1000
 FLOWS = 10_000
@@ -50,35 +46,20 @@ requestAnimationFrame(step);"""
 
 def bench() -> list[tuple[str, float, str]]:
     with browsing() as page, TemporaryDirectory() as directory:
-        return [*_load(page, Path(directory)), *_pan(page, Path(directory))]
+        return [*_load(page), *_pan(page, Path(directory))]
 
 
-def _load(page: Page, here: Path) -> list[tuple[str, float, str]]:
-    (here / "fabric.yaml").write_text(yaml.safe_dump(fabric()))
-    asyncio.run(fill_store(here / "state.db", map(job, range(JOBS))))
-    with running(here / "fabric.yaml", PROCESSES) as addresses:
-        config = {
-            "service": "bench",
-            "fabric": "fabric.yaml",
-            "switches": {name: {"address": address} for name, address in addresses.items()},
-            "api": {"listen": "127.0.0.1:0"},
-            "audit": "1 h",
-            "log": {"format": "json"},
-        }
-        (here / "echelon.yaml").write_text(yaml.safe_dump(config))
-        daemon = Daemon(here / "echelon.yaml")
-        try:
-            with Client(daemon.wait_listening(), timeout_s=10 * PATIENCE_S) as client:
-                daemon.wait_event("leading")
-                settle(client)
-            took_ms, began = [], set()
-            for _ in range(LOADS):
-                page.open(f"{daemon.wait_listening()}/#jobs")
-                took_ms.append(page.wait(lambda: page.run(_LISTED, f"{JOBS:,} jobs"), "no jobs are listed"))
-                began.add(page.run("return performance.timeOrigin"))
-            assert len(began) == LOADS, "the page was shown again, and not loaded"
-        finally:
-            daemon.kill()
+def _load(page: Page) -> list[tuple[str, float, str]]:
+    with served(map(job, range(JOBS))) as daemon:
+        with Client(daemon.wait_listening(), timeout_s=10 * PATIENCE_S) as client:
+            daemon.wait_event("leading")
+            settle(client)
+        took_ms, began = [], set()
+        for _ in range(LOADS):
+            page.open(f"{daemon.wait_listening()}/#jobs")
+            took_ms.append(page.wait(lambda: page.run(_LISTED, f"{JOBS:,} jobs"), "no jobs are listed"))
+            began.add(page.run("return performance.timeOrigin"))
+        assert len(began) == LOADS, "the page was shown again, and not loaded"
     return [
         (f"page with {JOBS:,} jobs and 32 switches, first load", took_ms[0], "ms"),
         ("later loads, median", statistics.median(took_ms[1:]), "ms"),

@@ -1,12 +1,12 @@
 """What searches for plans take of a processor in an hour of a busy cluster: `python -m tests.bench.hour [HOSTS:JOBS]
 [CHANGES]`.
 
-Without `HOSTS:JOBS`, 20 jobs in groups of four on the cluster of `tests.bench.bench_chosen`; with it, jobs of several
-models on a cluster of `tests.bench.cluster`, many of which share hosts. As often as `CHANGES` says (20), at random
-times of the hour, a job ends and another one comes, on its hosts if it can. The hour is not run: the policy plans after
-each change, its searches run in turn, and the processor time of each is measured. Searches that drift calls for are
-counted instead: none, if all predictions hold; and as many as `echelon.control.searching` allows, if all are wrong and
-no search changes a plan.
+Without `HOSTS:JOBS`, 20 jobs (rings of two to four, and pipelines) in groups of four that share hosts, on 104 hosts at
+26 leaves; with it, jobs of several models on a cluster of `tests.bench.cluster`, many of which share hosts. As often as
+`CHANGES` says (20), at random times of the hour, a job ends and another one comes, on its hosts if it can. The hour is
+not run: the policy plans after each change, its searches run in turn, and the processor time of each is measured.
+Searches that drift calls for are counted instead: none, if all predictions hold; and as many as
+`echelon.control.searching` allows, if all are wrong and no search changes a plan.
 """
 
 from __future__ import annotations
@@ -15,18 +15,35 @@ import sys
 from math import floor, log2
 from random import Random
 from time import process_time
+from typing import Any
 
 import echelon
 from echelon.control.searching import JUDGED, MOST_PATIENCE
 from echelon.fluid import alone_iteration_s
 from echelon.policies.base import Group
 from echelon.policies.echelon.policy import Echelon
-from tests.bench import bench_chosen
+from tests.bench import service
 from tests.bench.cluster import RATE_BPS, Document, jobs_of
+from tests.bench.service import LEAVES
 
 HOUR_S = 3600.0
 HOSTS_PER_LEAF, SPINES = 16, 8
 JOBS = 20
+GROUP = 4
+"""Jobs of a group, and hosts that they share."""
+
+
+def grouped(number: int, name: str | None = None) -> dict[str, Any]:
+    """Return a job of its own for each number, on the hosts of its group, which are at one leaf."""
+    rng = Random(number)
+    hosts = [f"h{number // GROUP % LEAVES + LEAVES * n}" for n in range(GROUP)]
+    spec: dict[str, Any] = {"job": name or f"j{number}", "workers": rng.sample(hosts, 4 if number % 2 else 2)}
+    if number % 4 == 1:
+        forward, activation = f"{rng.randint(5, 8)} ms", f"{rng.randint(1, 8)} MB"
+        section = {"micro_batches": 8, "forward": forward, "activation": activation}
+        return {**spec, "parallelism": "pipeline", "pipeline": section}
+    compute, gradient = f"{rng.randint(40, 60)} ms", f"{rng.randint(20, 60)} MB"
+    return {**spec, "parallelism": "data", "data": {"compute": compute, "gradient": gradient}}
 
 
 def cluster(size: str, changes: int) -> tuple[object, list[Document]]:
@@ -37,13 +54,13 @@ def cluster(size: str, changes: int) -> tuple[object, list[Document]]:
         fabric = echelon.fabrics.leaf_spine(hosts // HOSTS_PER_LEAF, SPINES, HOSTS_PER_LEAF, 2, RATE_BPS)
         first, later = list(jobs_of(count, hosts)), list(jobs_of(changes, hosts, seed=2))
         return fabric, [*first, *({**job, "job": f"later{n}"} for n, job in enumerate(later))]
-    first = [bench_chosen.job(number, bench_chosen.GROUP) for number in range(JOBS)]
+    first = [grouped(number) for number in range(JOBS)]
     later = []
     for number in range(changes):
         place = random.randrange(JOBS)
-        spec = bench_chosen.job(JOBS * (number + 1) + place, bench_chosen.GROUP, f"later{number}")
-        later.append({**spec, "workers": bench_chosen.job(place, bench_chosen.GROUP)["workers"]})
-    return bench_chosen.fabric(), [*first, *later]
+        spec = grouped(JOBS * (number + 1) + place, f"later{number}")
+        later.append({**spec, "workers": grouped(place)["workers"]})
+    return service.fabric(GROUP), [*first, *later]
 
 
 def most_again(lives_s: float, round_s: float) -> int:

@@ -1,6 +1,4 @@
-"""Entries written and read per second over P4Runtime, on any server: softswitch, BMv2 or another.
-
-    python -m tests.bench.p4runtime_load HOST:PORT --p4info F.p4info.txtpb --program F.json [--entries N] [--table T]...
+"""Entries written per second over P4Runtime, on any server: softswitch, BMv2 or another.
 
 `Load` is the client: it takes the primary role, pushes the pipeline and writes entries that `updates` makes for any
 table of the P4Info, whatever its key. Requests are serialized before the clock starts, so that the figures are the
@@ -9,15 +7,13 @@ server's as far as one machine allows.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import grpc  # type: ignore[import-untyped]
 from finsy.proto import U128, p4i, p4r
@@ -66,7 +62,6 @@ class Load:
         )
         grpc.channel_ready_future(self._channel).result(timeout=20)
         self._write = self._channel.unary_unary(_SERVICE + "Write")
-        self._read = self._channel.unary_stream(_SERVICE + "Read")
         self._requests = _Requests()
         stream = self._channel.stream_stream(
             _SERVICE + "StreamChannel",
@@ -103,15 +98,6 @@ class Load:
         for data in requests:
             self._write(data)
         return Rate(count, time.perf_counter() - start)
-
-    def read(self, table: str) -> tuple[Rate, list[bytes]]:
-        """Read all entries of `table`; return the rate, and the serialized ReadResponses as they came."""
-        query = p4r.Entity(table_entry=p4r.TableEntry(table_id=_table(self.p4info, table).preamble.id))
-        request = p4r.ReadRequest(device_id=self._device_id, entities=[query]).SerializeToString()
-        start = time.perf_counter()
-        responses = list(self._read(request))
-        seconds = time.perf_counter() - start
-        return Rate(sum(len(p4r.ReadResponse.FromString(data).entities) for data in responses), seconds), responses
 
     def close(self) -> None:
         """End the stream and the connection."""
@@ -234,38 +220,3 @@ def _table(p4info: p4i.P4Info, name: str) -> p4i.Table:
             return table
     known = ", ".join(table.preamble.name for table in p4info.tables)
     raise ValueError(f"the P4Info has no table {name!r}; it has {known}")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write and read the tables named on the command line; print one line per table."""
-    parser = argparse.ArgumentParser(description="Entries written and read per second over P4Runtime.")
-    parser.add_argument("address", help="host:port of the server")
-    parser.add_argument("--p4info", type=Path, required=True)
-    parser.add_argument("--program", type=Path, help="JSON to push; without it the pipeline must be there")
-    parser.add_argument("--table", action="append", default=[], help="table name; all of the program if not given")
-    parser.add_argument("--entries", type=int, default=20_000)
-    parser.add_argument("--batch", type=int, default=BATCH)
-    parser.add_argument("--device-id", type=int, default=1)
-    options = parser.parse_args(arguments)
-    p4info = load_p4info(options.p4info)
-    with Load(options.address, p4info, device_id=options.device_id) as load:
-        if options.program is not None:
-            load.push(options.program.read_bytes())
-        print(f"{'table':32} {'entries':>8} {'written/s':>10} {'read/s':>10} {'deleted/s':>10}")
-        for table in options.table or [table.preamble.name for table in p4info.tables if table.match_fields]:
-            changes: list[Any] = list(updates(p4info, table, options.entries))
-            written = load.write(changes, batch=options.batch)
-            read, _ = load.read(table)
-            for change in changes:
-                change.type = p4r.Update.DELETE
-            deleted = load.write(changes, batch=options.batch)
-            print(
-                f"{table:32} {read.count:8} {written.per_second:10.0f} {read.per_second:10.0f} "
-                f"{deleted.per_second:10.0f}",
-                flush=True,
-            )
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
