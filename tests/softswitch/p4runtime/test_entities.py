@@ -201,7 +201,9 @@ def test_refused(controller: Any, line: str) -> None:
     kind, _, text = update.partition(" ")
     code, _, reason = answer.partition(" ")
     before = controller.read(*EVERYTHING)
-    (status,) = controller.write(controller.program.update(kind, re.sub(r"@(\w+)", lambda found: SHORT[found[1]], text)))
+    (status,) = controller.write(
+        controller.program.update(kind, re.sub(r"@(\w+)", lambda found: SHORT[found[1]], text))
+    )
     assert status.code == Code[code], status
     assert reason in status.message
     assert controller.read(*EVERYTHING) == before
