@@ -173,7 +173,7 @@ def pair() -> Scenario:
         recognition = RECOGNITION.model_copy(update={"idle_gap": Fraction(1, 4)})
         specs[name] = spec.model_copy(update={"data": data, "recognition": recognition, "start": spec.start / 4})
     jobs = tuple(build_job(spec) for spec in specs.values())
-    return replace(made, jobs=jobs, specs=specs, iterations=6)
+    return replace(made, jobs=jobs, specs=specs, iterations=5)
 
 
 def run(scenario: Scenario, policy: str) -> PolicyRun:
