@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+from collections import Counter
 
 import pytest
 from hypothesis import settings
@@ -46,6 +47,14 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if nextitem is not None and nextitem.path.parent != item.path.parent:
         gc.collect()
         gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was skipped, in one line for each reason."""
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"skipped {count}: {reason}")
 
 
 @pytest.hookimpl(trylast=True)
