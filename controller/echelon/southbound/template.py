@@ -3,9 +3,9 @@
 Entries of one shape name the same table, match fields, actions and parameters, in the same order; they differ in their
 values only. For each shape a function is written and compiled once; it joins bytes that were made before.
 
-`python -m tests.bench.p4runtime_bytes` compares templates with plain protobuf. They encode new entries 2.7 to 3.8 times
-as fast, and known ones 5 to 7 times. With protobuf messages instead, a whole insertion, switch included, takes 1.7
-times the processor time.
+`python -m plugins.study.bench.p4runtime_bytes` compares templates with plain protobuf. They encode new entries 2.7 to
+3.8 times as fast, and known ones 5 to 7 times. With protobuf messages instead, a whole insertion, switch included,
+takes 1.7 times the processor time.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Protocol buffers join fields by concatenation, so a request needs no message object for each of its entries. Field
 numbers are those of p4/v1/p4runtime.proto.
 
-`python -m tests.bench.p4runtime_bytes` compares this module with plain protobuf. Joining 1000 entries to a request is
-ten times as fast, which saves a tenth of the processor time of a whole insertion. Reading responses gained less, so
-plain protobuf does that.
+`python -m plugins.study.bench.p4runtime_bytes` compares this module with plain protobuf. Joining 1000 entries to a
+request is ten times as fast, which saves a tenth of the processor time of a whole insertion. Reading responses gained
+less, so plain protobuf does that.
 """
 
 from __future__ import annotations
