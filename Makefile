@@ -103,11 +103,11 @@ screenshots: $(STAMP)
 	ECHELON_SCREENSHOTS=docs/images $(RUN)/pytest plugins/web/tests/test_pictures.py
 
 bench: $(STAMP)
-	$(RUN)/python -m tests.bench
+	$(RUN)/python -m plugins.study.bench
 
 # softswitch beside BMv2 (where simple_switch_grpc is installed): lossless rates, entries per second. Needs root.
 bench-switch: $(STAMP)
-	$(RUN)/python -m tests.bench.switch
+	$(RUN)/python -m plugins.study.bench.switch
 
 # The long runs: random events of the controller, random packets and messages, a day of virtual time, and a real service
 # that is killed again and again, or gets random

@@ -6,8 +6,11 @@ import gc
 import os
 import signal
 import sys
+from collections import Counter
+from functools import cache
 
 import pytest
+import typer.testing
 from hypothesis import settings
 
 from tests.drawing import examples
@@ -15,6 +18,9 @@ from tests.drawing import examples
 # Tests start hundreds of programs. Without bytecode on disk, each spends about a second on compiling the project.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Tests call commands hundreds of times. Typer's runner would build the tree of all commands for each, in 80 ms.
+typer.testing._get_command = cache(typer.testing._get_command)  # noqa: SLF001
 
 # No deadline: a busy machine is not a failure. The same examples in every run; `make soak` draws random ones.
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=examples(100))
@@ -46,6 +52,14 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if nextitem is not None and nextitem.path.parent != item.path.parent:
         gc.collect()
         gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was skipped, in one line for each reason."""
+    reports = terminalreporter.stats.get("skipped", [])
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"skipped {count}: {reason}")
 
 
 @pytest.hookimpl(trylast=True)

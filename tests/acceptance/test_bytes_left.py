@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -35,7 +37,7 @@ jobs:
     workers: [a2, b2]
     start: 300 ms
     data: {{compute: 2 s, gradient: 1 MB}}
-iterations: 4
+iterations: 2
 policies: [fair]
 """
 
@@ -67,27 +69,32 @@ def times_s(run: PolicyRun, job: str) -> list[float]:
     return [float(each.finish - each.start) for each in run.records[job].iterations if each.finish is not None]
 
 
+@cache
+def measured(left_shift: int | None, due_of_long_s: int) -> tuple[PolicyRun, PolicyRun]:
+    """Return the runs of packets and of the fluid engine."""
+    with TemporaryDirectory() as directory:
+        file = Path(directory, "pair.yaml")
+        file.write_text(PAIR)
+        scenario = load_scenario(file)
+    plan = ByHand(left_shift, due_of_long_s)
+    packets = virtual_run.run(scenario, "by_hand", lambda: plan, lambda _job, _iteration: None)
+    fluid = fluid_run.run(scenario, "by_hand", lambda: plan, lambda _job, _iteration: None)
+    return packets, fluid
+
+
+@pytest.mark.xdist_group("bytes_left")
 @pytest.mark.parametrize(
     ("left_shift", "due_of_long_s"),
     # A byte counts four microseconds, of which it takes 0.8 on the link. One second is a quarter of the unit.
     [(-2, 0), (None, 1), (-2, 1)],
 )
-def test_packets_agree_with_the_fluid_model(tmp_path: Path, left_shift: int | None, due_of_long_s: int) -> None:
+def test_packets_agree_with_the_fluid_model(left_shift: int | None, due_of_long_s: int) -> None:
     """The flow that starts last goes first, because less of it is left or because it is due earlier."""
-    file = tmp_path / "pair.yaml"
-    file.write_text(PAIR)
-    scenario = load_scenario(file)
-
-    def measured(plan: ByHand) -> tuple[PolicyRun, PolicyRun]:
-        packets = virtual_run.run(scenario, "by_hand", lambda: plan, lambda _job, _iteration: None)
-        fluid = fluid_run.run(scenario, "by_hand", lambda: plan, lambda _job, _iteration: None)
-        return packets, fluid
-
-    packets, fluid = measured(ByHand(left_shift, due_of_long_s))
+    packets, fluid = measured(left_shift, due_of_long_s)
     assert not any(packets.reordered.values())
     for job in ("long", "short"):
         assert times_s(packets, job) == pytest.approx(times_s(fluid, job), rel=0.02)
     # Else the flow that started first would keep the link for all of its two seconds.
-    before = measured(ByHand(None, 0))
+    before = measured(None, 0)
     for run, other in zip((packets, fluid), before, strict=True):
         assert times_s(run, "short")[0] < 0.7 * times_s(other, "short")[0]

@@ -46,7 +46,7 @@ ELSEWHERE = {
     r"check\.py": "a change of the reader; tests/examples/test_exercises.py runs every check",
     r"systemctl|pip install|-m venv|^/opt/|by_weight": "an installation",
     r"tests\.soak": "hours",
-    r"tests\.bench\.torch_pair": "root, PyTorch, and minutes",
+    r"bench\.torch_pair": "root, PyTorch, and minutes",
     r" \[--": "a synopsis",
     r"^make ": "an environment of its own; .ci/run and `make lint test` run these",
     r"^echelon view": "a browser; plugins/web/tests runs it",

@@ -19,7 +19,7 @@ scenario = load_scenario(Path("topologies/scenarios/shared_link.yaml"))
 print(native.available())
 for policy in ("fair", "srpt", "echelon"):
     made = make_policy(policy, **({"order": "left"} if policy == "echelon" else {}))
-    result = simulate(scenario.jobs, scenario.fabric, made, 4)
+    result = simulate(scenario.jobs, scenario.fabric, made, 3)
     print([[str(time_s) for time_s in result.iteration_times_s(job.name)] for job in scenario.jobs])
 """
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from echelon.p4program import constants
+from echelon.p4program import constants, program
+from tests.p4.planes import TnaCompiled
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -65,8 +66,24 @@ for title, rows in tables((DOCS / "tofino.md").read_text()):
 
 @pytest.mark.parametrize("arch", CHIPS)
 def test_the_program_fits_with_4096_flows(arch: str) -> None:
-    assert len(report(arch)["stages"]) <= STAGES[arch] == report(arch)["available"]["stages"]
+    found = report(arch)
+    assert len(found["stages"]) <= STAGES[arch] == found["available"]["stages"]
+    for stage in found["stages"]:
+        assert all(0 <= stage[resource] <= most for resource, most in found["available"]["per_stage"].items())
+    assert all(0 <= kind["used"] <= kind["available"] for kind in found["phv"])
     assert constants("tna")["FLOW_TABLE_SIZE"] >= 4096
+
+
+def test_4096_flows_and_connections_fit() -> None:
+    sizes = TnaCompiled(program("tna").binary.read_text()).sizes()
+    tables = ("classifier.shim_flow", "classifier.tcp_connection", "classifier.udp_connection", "flow.flow")
+    assert all(sizes[f"EchelonIngress.{table}"] >= 4096 for table in tables)
+
+
+@pytest.mark.parametrize("arch", CHIPS)
+def test_nothing_kept_names_a_place_or_a_day(arch: str) -> None:
+    for path in (BUILD / arch).iterdir():
+        assert not re.search(r"run_id|build_date|\"/(home|work|tmp|opt|root|usr)/", path.read_text()), path.name
 
 
 @pytest.mark.parametrize("arch", CHIPS)

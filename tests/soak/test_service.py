@@ -10,7 +10,7 @@ from tests.soak import kills, lying, requests
 
 
 def test_random_requests() -> None:
-    assert requests.run(Namespace(requests=600, seed=1)) == 0
+    assert requests.run(Namespace(requests=300, seed=1)) == 0
 
 
 @pytest.mark.long
@@ -19,4 +19,4 @@ def test_a_hundred_kills() -> None:
 
 
 def test_switches_that_lie() -> None:
-    assert lying.run(Namespace(rpcs=150, lies=0.2, seed=1)) == 0
+    assert lying.run(Namespace(rpcs=60, lies=0.3, seed=1)) == 0

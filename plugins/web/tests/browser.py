@@ -56,6 +56,10 @@ class Page:
     def close(self) -> None:
         self._driver.quit()
 
+    def leave(self) -> None:
+        """Show nothing, which takes no processor."""
+        self._driver.get("about:blank")
+
     def look(self, width: int = WIDTH, height: int = HEIGHT, *, dark: bool = False) -> None:
         """Change the size of the window and the colours that its user prefers."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from echelon.service.api.tokens import new_token
 from plugins.web.tests.browser import Page, browsing
 from tests.echelon.service.conftest import building
 from tests.echelon.service.lab import PATIENCE_S, Daemon, Lab, reset, settle
+from tests.shared import Shared
 
 FABRIC: dict[str, Any] = {
     "fabric": "leaf-spine",
@@ -40,21 +43,8 @@ class Watched:
         return Client(self.url, token=self.operator, timeout_s=PATIENCE_S)
 
 
-@pytest.fixture(scope="session")
-def _browser() -> Iterator[Page]:
-    with browsing() as page:
-        yield page
-
-
-@pytest.fixture
-def page(_browser: Page) -> Page:
-    """Return a browser in its usual size."""
-    _browser.look()
-    return _browser
-
-
-@pytest.fixture(scope="session")
-def _watched(_browser: Page) -> Iterator[Watched]:
+@contextmanager
+def watching() -> Iterator[Watched]:
     operator, reader = new_token("ops", "operator"), new_token("eyes", "read-only")
     with building() as build:
         lab = build(FABRIC, with_rates=True)
@@ -64,10 +54,29 @@ def _watched(_browser: Page) -> Iterator[Watched]:
         yield Watched(lab, daemon, operator.token, reader.token, daemon.wait_listening())
 
 
+_browser, _watched = Shared(browsing), Shared(watching)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    for one in (_browser, _watched):
+        one.end_unless(nextitem, Path(__file__).parent)
+
+
 @pytest.fixture
-def watched(_watched: Watched) -> Watched:
+def page() -> Iterator[Page]:
+    """Return a browser in its usual size."""
+    page = _browser()
+    page.look()
+    yield page
+    page.leave()
+
+
+@pytest.fixture
+def watched(page: Page) -> Watched:
     """Return a service without jobs, under the default policy, with all links up."""
-    with _watched.client() as client:
+    found = _watched()
+    with found.client() as client:
         reset(client)
         settle(client)
-    return _watched
+    return found

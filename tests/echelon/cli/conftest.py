@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,7 @@ from echelon.cli import app
 from echelon.client import Client
 from echelon.service.api.tokens import new_token
 from tests.echelon.service.lab import PATIENCE_S, TWO_BY_TWO, Lab, reset
+from tests.shared import Shared
 
 JOB = """\
 job: bert
@@ -69,8 +71,8 @@ class Operated:
         return path
 
 
-@pytest.fixture(scope="session")
-def operated() -> Iterator[Operated]:
+@contextmanager
+def operating() -> Iterator[Operated]:
     with TemporaryDirectory(prefix="cli-") as name:
         directory = Path(name)
         made = {role: new_token(role, role) for role in ("operator", "read-only")}
@@ -89,9 +91,18 @@ def operated() -> Iterator[Operated]:
             lab.stop()
 
 
+_operated = Shared(operating)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    _operated.end_unless(nextitem, Path(__file__).parent)
+
+
 @pytest.fixture
-def service(operated: Operated) -> Operated:
+def service() -> Operated:
     """Return the service without jobs, under the default policy, with all links up."""
-    with operated.client() as client:
+    found = _operated()
+    with found.client() as client:
         reset(client)
-    return operated
+    return found

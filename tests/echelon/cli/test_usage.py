@@ -91,11 +91,11 @@ def test_a_group_alone_shows_its_help(group: list[str]) -> None:
     assert result.stderr == ""
 
 
-@pytest.mark.parametrize("arguments", ["--help", "job submit --help", "shell --help", "serve --help"])
-def test_help_imports_nothing_heavy(arguments: str) -> None:
+@pytest.mark.parametrize(("arguments", "heavy"), [("--help", HEAVY | {"pydantic"}), ("serve --help", HEAVY)])
+def test_help_imports_nothing_heavy(arguments: str, heavy: set[str]) -> None:
     program = (
         "import sys\nfrom echelon.cli import main\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
-        f"heavy = {HEAVY} & set(sys.modules)\nsys.exit(f'imported: {{heavy}}' if heavy else 0)"
+        f"heavy = {heavy} & set(sys.modules)\nsys.exit(f'imported: {{heavy}}' if heavy else 0)"
     )
     command = [sys.executable, "-c", program, *arguments.split()]
     environment = os.environ | {"PYTHONPATH": str(ROOT / "controller")}
@@ -121,7 +121,7 @@ def test_help_about_an_unknown_command_is_a_mistake() -> None:
     assert result.stderr.startswith("echelon job: no such command 'sbmit'. Did you mean 'submit'?")
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["check", "topologies/one_tor.yaml"], ["traffic", "sizes"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["check", "topologies/one_tor.yaml"]])
 def test_a_reader_that_has_seen_enough_is_no_error(arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)

@@ -116,8 +116,8 @@ def test_it_outlives_the_service(build: Build) -> None:
 
 
 @pytest.mark.xdist_group("cli-service")
-def test_ctrl_c_ends_it_quietly(operated: Operated) -> None:
-    where = ("--url", operated.url, "--token-file", str(operated.tokens["read-only"]))
+def test_ctrl_c_ends_it_quietly(service: Operated) -> None:
+    where = ("--url", service.url, "--token-file", str(service.tokens["read-only"]))
     with terminal("watch", *where) as screen:
         screen.wait_for(r"leader +\S+, term \d+")
         screen.process.send_signal(signal.SIGINT)
@@ -125,8 +125,8 @@ def test_ctrl_c_ends_it_quietly(operated: Operated) -> None:
 
 
 @pytest.mark.xdist_group("cli-service")
-def test_what_waiting_does_not_cure_ends_it(operated: Operated) -> None:
-    with terminal("watch", "--url", operated.url) as screen:
+def test_what_waiting_does_not_cure_ends_it(service: Operated) -> None:
+    with terminal("watch", "--url", service.url) as screen:
         screen.wait_for("token")
         assert screen.end() == 2
 

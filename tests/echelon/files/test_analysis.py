@@ -75,14 +75,6 @@ def test_earliest_starts_are_longest_paths() -> None:
     assert [flow.name for flow in connections(job)["h1", "h2"]] == ["D", "E"]
 
 
-def test_a_connection_carries_flows_by_time_not_by_listing() -> None:
-    # The late one has the shorter chain before it, of one unit that takes longer than the two of the other.
-    flows = (Flow("LATE", "h1", "h2", 1, ("slow",)), Flow("EARLY", "h1", "h2", 2, ("b",)))
-    slow = ComputeUnit("slow", "h3", Fraction(3))
-    computes = (slow, ComputeUnit("a", "h1", Fraction(1)), ComputeUnit("b", "h1", Fraction(1), ("a",)))
-    assert [flow.name for flow in connections(Job("j", computes, flows, ()))["h1", "h2"]] == ["EARLY", "LATE"]
-
-
 @pytest.mark.parametrize(
     ("error", "durations", "offsets"),
     [

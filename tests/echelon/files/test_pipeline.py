@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from itertools import pairwise
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.jobs import build_job
 from echelon.jobs.analysis import (
-    connections,
-    earliest_start_s,
-    ideal_finish_s,
     topological_order,
 )
-from echelon.jobs.graph import EchelonFlow, Job
+from echelon.jobs.graph import Job
 from echelon.jobs.pipelines.gpipe import gpipe
 from echelon.jobs.spec import JobSpec
 from tests.drawing import examples
@@ -112,68 +107,6 @@ def test_arrangement_follows_the_consumer(arguments: dict[str, object]) -> None:
 def _turn(unit: str) -> tuple[bool, int]:
     direction, _, batch = unit.split("-")
     return (direction == "backward", int(batch[1:]) if direction == "forward" else -int(batch[1:]))
-
-
-@given(pipelines(), TIMES)
-@settings(max_examples=examples(60), deadline=None)
-def test_bytes_of_a_connection_come_in_the_order_in_which_the_flows_start(
-    arguments: dict[str, object], transfer_s: Fraction
-) -> None:
-    job = as_job(arguments)
-    start = earliest_start_s(job, lambda _: transfer_s)
-    carried = connections(job)
-    assert sorted(flow.name for flows in carried.values() for flow in flows) == sorted(f.name for f in job.flows)
-    for (src, dst), flows in carried.items():
-        assert all((flow.src, flow.dst) == (src, dst) for flow in flows)
-        assert all(start[a.name] <= start[b.name] for a, b in pairwise(flows))
-
-
-@given(
-    st.lists(st.tuples(TIMES, TIMES), min_size=1, max_size=8),
-    st.fractions(-5, 5, max_denominator=100),
-)
-@settings(max_examples=examples(200), deadline=None)
-def test_identity_of_tardiness_and_consumer_finish(
-    finish_and_compute: list[tuple[Fraction, Fraction]], reference_s: Fraction
-) -> None:
-    """The consumer's finish is tardiness + r + the sum of its compute times, for any finish times (report S11,
-    generalised).
-    """
-    finish = [f for f, _ in finish_and_compute]
-    compute = [c for _, c in finish_and_compute]
-    offsets = tuple(sum(compute[:j], Fraction(0)) for j in range(len(compute)))
-    names = tuple(f"f{j}" for j in range(len(compute)))
-    clock = min(finish)
-    for arrival, work in zip(finish, compute, strict=True):  # a worker that waits for each arrival in turn
-        clock = max(clock, arrival) + work
-    ideal = ideal_finish_s(EchelonFlow("h", names, offsets), reference_s)
-    tardiness = max(at - ideal[name] for name, at in zip(names, finish, strict=True))
-    assert clock == tardiness + reference_s + sum(compute)
-
-
-@pytest.mark.parametrize(
-    ("finish", "tardiness", "worker_2"),
-    [
-        (("4.5", "6.5", "7"), "4.5", "8.5"),  # fair
-        (("7", "7", "7"), "6", "10"),  # coflow
-        (("5", "6", "7"), "4", "8"),  # EchelonFlow as drawn
-        (("3", "5", "7"), "4", "8"),  # earliest deadline first
-    ],
-)
-def test_figure_2_of_the_paper(finish: tuple[str, ...], tardiness: str, worker_2: str) -> None:
-    spec = {
-        "job": "fig2",
-        "parallelism": "pipeline",
-        "workers": ["h1", "h2"],
-        "pipeline": {"micro_batches": 3, "forward": "1 s", "activation": "2.5 MB"},
-    }
-    job = build_job(JobSpec.model_validate(spec))
-    (h,) = job.echelonflows
-    ideal = ideal_finish_s(h, Fraction(1))
-    assert list(ideal.values()) == [1, 2, 3]
-    late_s = max(Fraction(e) - at for e, at in zip(finish, ideal.values(), strict=True))
-    assert late_s == Fraction(tardiness)
-    assert 1 + 3 + late_s == Fraction(worker_2), "its reference time, its computing and its tardiness"
 
 
 def test_a_scalar_serves_every_stage_and_a_list_one_each() -> None:

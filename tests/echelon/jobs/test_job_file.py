@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from echelon.control.jobs import check_hosts
 from echelon.documents import DocumentError, parse_document
@@ -34,71 +35,34 @@ def test_a_good_file(parallelism: str) -> None:
     assert parse_document(JobSpec, document(parallelism), "job").parallelism == parallelism
 
 
-@pytest.mark.parametrize(
-    ("parallelism", "changes", "line"),
-    [
-        (
-            "data",
-            {"compute": "1 s"},
-            "data.forward: does not go with 'compute' (give one, or forward, backward and buckets)",
-        ),
-        (
-            "data",
-            {"forward": None},
-            "data.forward: is missing ('backward' needs forward, backward and buckets)",
-        ),
-        (
-            "data",
-            {"buckets": None},
-            "data.buckets: is missing ('forward' needs forward, backward and buckets)",
-        ),
-        (
-            "data",
-            {"forward": None, "backward": None, "buckets": None},
-            "data.compute: is missing (give the compute time of an iteration, e.g. 500 ms; or forward, backward and bu",
-        ),
-        ("data", {"buckets": 0}, "data.buckets: 0 is too small (give 1 or more)"),
-        ("data", {"buckets": 1001}, "data.buckets: 1001 is too large (give 1000 or less)"),
-        ("data", {"buckets": 2.5}, "data.buckets: 2.5 is not a whole number ("),
-        (
-            "data",
-            {"gradient": "15 B"},
-            "data.gradient: of 15 B is less than a byte for each of 2 workers in each of 8 buckets (give more)",
-        ),
-        (
-            "data",
-            {"collective": "star"},
-            "data.collective: 'star' is not allowed (use 'ring', 'halving-doubling', 't",
-        ),
-        ("data", {"backward": "5"}, "data.backward: '5' has no unit (write for example 10 ms"),
-        ("data", {"gradient": None}, "data.gradient: is missing (give the bytes to all-reduce, e.g. 5 MB)"),
-        (
-            "parameter_server",
-            {"server": "h2"},
-            "parameter_server.server: 'h2' is one of the workers (give the server a host of its own)",
-        ),
-        (
-            "parameter_server",
-            {"server": None},
-            "parameter_server.server: is missing (give the host that aggregates, e.g. h0)",
-        ),
-        ("parameter_server", {"aggregate": "-1 s"}, "parameter_server.aggregate: '-1 s' is negative ("),
-        (
-            "pipeline",
-            {"backward": None},
-            "pipeline.backward: is missing ('1f1b' alternates forward and backward: give its time)",
-        ),
-        (
-            "pipeline",
-            {"schedule": "2f2b"},
-            "pipeline.schedule: '2f2b' is not allowed (use 'gpipe' or '1f1b')",
-        ),
-    ],
-)
-def test_what_is_refused(parallelism: str, changes: dict[str, object], line: str) -> None:
+REFUSED = """
+data {compute: 1 s} -> data.forward: does not go with 'compute' (give one, or forward, backward and buckets)
+data {forward: null} -> data.forward: is missing ('backward' needs forward, backward and buckets)
+data {buckets: null} -> data.buckets: is missing ('forward' needs forward, backward and buckets)
+data {forward: null, backward: null, buckets: null} -> data.compute: is missing (give the compute time
+data {buckets: 0} -> data.buckets: 0 is too small (give 1 or more)
+data {buckets: 1001} -> data.buckets: 1001 is too large (give 1000 or less)
+data {buckets: 2.5} -> data.buckets: 2.5 is not a whole number (
+data {gradient: 15 B} -> data.gradient: of 15 B is less than a byte for each of 2 workers in each of 8 buckets (
+data {collective: star} -> data.collective: 'star' is not allowed (use 'ring', 'halving-doubling', 't
+data {backward: '5'} -> data.backward: '5' has no unit (write for example 10 ms
+data {gradient: null} -> data.gradient: is missing (give the bytes to all-reduce, e.g. 5 MB)
+parameter_server {server: h2} -> parameter_server.server: 'h2' is one of the workers (give the server a host of its own)
+parameter_server {server: null} -> parameter_server.server: is missing (give the host that aggregates, e.g. h0)
+parameter_server {aggregate: -1 s} -> parameter_server.aggregate: '-1 s' is negative (
+pipeline {backward: null} -> pipeline.backward: is missing ('1f1b' alternates forward and backward: give its time)
+pipeline {schedule: 2f2b} -> pipeline.schedule: '2f2b' is not allowed (use 'gpipe' or '1f1b')
+"""
+"""In each line: a section and what is changed in it, and how the refusal begins."""
+
+
+@pytest.mark.parametrize("line", REFUSED.strip().splitlines())
+def test_what_is_refused(line: str) -> None:
+    given, refusal = line.split(" -> ")
+    parallelism, _, changes = given.partition(" ")
     with pytest.raises(DocumentError) as caught:
-        parse_document(JobSpec, document(parallelism, **changes), "")
-    assert str(caught.value).startswith(line)
+        parse_document(JobSpec, document(parallelism, **yaml.safe_load(changes)), "")
+    assert str(caught.value).startswith(refusal)
 
 
 def test_halving_and_doubling_needs_a_power_of_two() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import pairwise
 from random import Random
 
 import pytest
@@ -101,50 +100,6 @@ def test_units_start_as_in_the_simulation(drawn: tuple[int, int, list[Fraction],
     }
 
 
-@given(st.integers(2, 6), st.integers(1, 9), POSITIVE, POSITIVE)
-@settings(max_examples=examples(60), deadline=None)
-def test_equal_stages_that_prefer_backwards_and_bound_what_they_keep_do_just_that(
-    stages: int, batches: int, forward_s: Fraction, backward_s: Fraction
-) -> None:
-    """PipeDream's rule has no program: a stage does a backward if there is one to do, else a forward as long as
-    fewer than `stages - rank` micro-batches are under way."""
-    done: list[list[tuple[str, int]]] = [[] for _ in range(stages)]
-    busy_until: list[Fraction | None] = [None] * stages
-    doing: list[tuple[str, int] | None] = [None] * stages
-    ready: list[dict[str, list[int]]] = [{"forward": [], "backward": []} for _ in range(stages)]
-    ready[0]["forward"] = list(range(1, batches + 1))
-    now = Fraction(0)
-    while True:
-        for rank in range(stages):
-            under_way = sum(1 if kind == "forward" else -1 for kind, _ in done[rank])
-            if doing[rank] is None:
-                if ready[rank]["backward"]:
-                    doing[rank], lasts_s = ("backward", ready[rank]["backward"].pop(0)), backward_s
-                elif ready[rank]["forward"] and under_way < stages - rank:
-                    doing[rank], lasts_s = ("forward", ready[rank]["forward"].pop(0)), forward_s
-                else:
-                    continue
-                busy_until[rank] = now + lasts_s
-        running = [until for until in busy_until if until is not None]
-        if not running:
-            break
-        now = min(running)
-        for rank in range(stages):
-            unit = doing[rank]
-            if unit is not None and busy_until[rank] == now:
-                done[rank].append(unit)
-                doing[rank] = busy_until[rank] = None
-                kind, m = unit
-                if kind == "forward":
-                    towards, of = (rank + 1, "forward") if rank + 1 < stages else (rank, "backward")
-                    ready[towards][of].append(m)
-                elif rank > 0:
-                    ready[rank - 1]["backward"].append(m)
-    for rank in range(stages):
-        assert done[rank] == [(each.direction, each.micro_batch) for each in schedule(rank + 1, stages, batches)]
-    assert now == (batches + stages - 1) * (forward_s + backward_s)
-
-
 @given(st.integers(2, 6), st.integers(1, 12), TIMES, TIMES)
 @settings(max_examples=examples(60), deadline=None)
 def test_bubbles_and_what_is_kept(stages: int, batches: int, forward_s: Fraction, backward_s: Fraction) -> None:
@@ -194,23 +149,6 @@ def test_arrangement_is_when_consumers_need_the_flows(drawn: tuple[int, int, lis
         needed = [times[direction, towards, m][0] for m in range(1, drawn[1] + 1)]
         assert h.flows == tuple(f"{h.name}-m{m}" for m in range(1, drawn[1] + 1))
         assert list(h.offsets_s) == [at - needed[0] for at in needed]
-
-
-@pytest.mark.parametrize(("stages", "batches"), [(2, 1), (2, 5), (3, 2), (4, 8), (5, 3)])
-def test_arrangement_of_equal_stages(stages: int, batches: int) -> None:
-    """The distance is F while the consumer fills the pipeline, then F + B, but for the wait for the first backward."""
-    f, b = Fraction(2), Fraction(3)
-    gaps = {
-        h.name: [late - early for early, late in pairwise(h.offsets_s)]
-        for h in equal(stages, batches, f, b).echelonflows
-    }
-    expected = {}
-    for s in range(1, stages):
-        warm_up = stages - s - 1  # of the consumer, stage s + 1
-        steady = [f + b] * batches
-        expected[f"activation-s{s}"] = ([f] * warm_up + [f + b + warm_up * b] + steady)[: batches - 1]
-        expected[f"gradient-s{s + 1}"] = steady[: batches - 1]
-    assert gaps == expected
 
 
 @given(pipelines(), st.randoms(use_true_random=False))

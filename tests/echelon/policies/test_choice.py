@@ -28,6 +28,7 @@ from echelon.policies.base import Choice
 from echelon.policies.echelon.candidates import CandidatePlan, candidates
 from echelon.policies.echelon.policy import Echelon
 from echelon.policies.echelon.search import ITERATIONS, WORST, Doubt, PlanSearch
+from tests.drawing import examples
 
 RATE_BPS = 8_000_000
 EXACT = Doubt(draws=0)
@@ -88,7 +89,7 @@ def by_hand(jobs: Sequence[Job], fabric: Fabric, plan: Plan) -> dict[str, float]
     return out
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.integers(0, 10**6))
 def test_the_best_of_all_candidates_is_chosen(seed: int) -> None:
     jobs, fabric = mix(seed, 3), pairs(3)
@@ -102,7 +103,7 @@ def test_the_best_of_all_candidates_is_chosen(seed: int) -> None:
     assert scores[choice.best.candidate] <= 1.0031 * min(scores.values())
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.02]))
 def test_a_limit_keeps_every_job_from_being_slower_than_under_fair_sharing(seed: int, limit: float) -> None:
     jobs, fabric = mix(seed, 4), pairs(4)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.echelon.service.lab import LINE, TWO_BY_TWO, Daemon, Lab, reset, settle
+from tests.shared import Shared
 
 Build = Callable[..., Lab]
 
@@ -47,30 +49,32 @@ class Service:
     daemon: Daemon
 
 
-@pytest.fixture(scope="session")
-def _two_by_two() -> Iterator[Service]:
+@contextmanager
+def serving(fabric: Mapping[str, Any]) -> Iterator[Service]:
     with building() as build:
-        lab = build(TWO_BY_TWO)
+        lab = build(fabric)
         yield Service(lab, lab.daemon())
 
 
-@pytest.fixture(scope="session")
-def _line() -> Iterator[Service]:
-    with building() as build:
-        lab = build(LINE)
-        yield Service(lab, lab.daemon())
+_two_by_two, _line = (Shared(partial(serving, fabric)) for fabric in (TWO_BY_TWO, LINE))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    for service in (_two_by_two, _line):
+        service.end_unless(nextitem, Path(__file__).parent)
 
 
 @pytest.fixture
-def two_by_two(_two_by_two: Service) -> Service:
+def two_by_two() -> Service:
     """Return a service without jobs, under the default policy, with all links up."""
-    return _fresh(_two_by_two)
+    return _fresh(_two_by_two())
 
 
 @pytest.fixture
-def line(_line: Service) -> Service:
+def line() -> Service:
     """Return the like for one switch."""
-    return _fresh(_line)
+    return _fresh(_line())
 
 
 def _fresh(service: Service) -> Service:

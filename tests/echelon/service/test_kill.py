@@ -10,15 +10,16 @@ import random
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from reference.frames import ipv4, udp
 
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import TWO_BY_TWO, Host, Lab, settle
+from tests.echelon.service.lab import PAIR, TWO_BY_TWO, Host, Lab, settle
 from tests.echelon.service.operators import LONGEST_LIFE_S, Operator
 
 KILLED_EARLY = 0.25
@@ -27,13 +28,17 @@ PACKET_INTERVAL_S = 0.004
 
 
 @pytest.mark.parametrize(
-    ("kills", "seed"),
+    ("fabric", "kills", "seed"),
     # The 50 of `long` in two halves, for two processors.
-    [(2, 1), pytest.param(25, 2, marks=pytest.mark.long), pytest.param(25, 3, marks=pytest.mark.long)],
+    [
+        (PAIR, 1, 5),
+        pytest.param(TWO_BY_TWO, 25, 2, marks=pytest.mark.long),
+        pytest.param(TWO_BY_TWO, 25, 3, marks=pytest.mark.long),
+    ],
 )
-def test_nothing_acknowledged_is_lost(build: Build, kills: int, seed: int) -> None:
+def test_nothing_acknowledged_is_lost(build: Build, fabric: Mapping[str, Any], kills: int, seed: int) -> None:
     rng = random.Random(seed)
-    lab = build(TWO_BY_TWO)
+    lab = build(fabric)
     operator = Operator(rng)
     daemon = lab.daemon()
     with lab.client(daemon) as client:

@@ -47,7 +47,7 @@ def test_a_restarted_switch_gets_its_entries_back(build: Build) -> None:
         settle(client)
         switch = lab.switches["leaf1"]
         before = sorted_bytes(switch.entries())
-        for _ in range(3):
+        for _ in range(2):
             switch.kill()
             until(lambda: client.switch("leaf1").state == "away", "it has not missed the switch")
             assert client.job("a").state == "planned", "its entries are not there now"

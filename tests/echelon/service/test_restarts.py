@@ -11,7 +11,7 @@ from tests.echelon.service.forked import TRIANGLE, site
 from tests.echelon.service.restarts import play
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_the_state_after_a_kill_is_that_before(seed: int) -> None:
     with TemporaryDirectory(prefix="lab-") as directory, site(Path(directory), TRIANGLE) as one:
         assert play(one, seed, steps=4, store="state.db") == 4

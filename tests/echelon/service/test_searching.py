@@ -18,9 +18,9 @@ from echelon.plan import PlanError
 from echelon.policies.base import Choice
 from echelon.service.api.plan import PlanResource
 from echelon.service.search_process import SearchProcess
-from tests.echelon.service.conftest import Build
+from tests.echelon.service.conftest import Build, Service
 from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import PATIENCE_S, TWO_BY_TWO, ring, settle, until
+from tests.echelon.service.lab import PAIR, PATIENCE_S, ring, settle, until
 
 GROUP = frozenset({"a", "b"})
 
@@ -140,7 +140,7 @@ def chosen(client: Client) -> tuple[list[tuple[tuple[str, ...], str]], object]:
 
 def test_a_daemon_that_is_killed_takes_up_the_chosen_plan(build: Build) -> None:
     # By the attained service of jobs first: any simulation finds something better.
-    lab = build(TWO_BY_TWO, policy={"name": "echelon", "parameters": {"plan": "auto", "order": "setf"}})
+    lab = build(PAIR, policy={"name": "echelon", "parameters": {"plan": "auto", "order": "setf"}})
     daemon = lab.daemon()
     with lab.client(daemon) as client:
         for spec in JOBS:
@@ -150,18 +150,16 @@ def test_a_daemon_that_is_killed_takes_up_the_chosen_plan(build: Build) -> None:
         assert jobs == ("a", "b", "c", "d")
         assert plan != "rule setf"
         assert [event.object for event in client.events() if event.action == "choose plan"][-1].startswith(plan)
-    for _ in range(2):
-        daemon.kill()
-        daemon = lab.daemon()
-        with lab.client(daemon) as client:
-            until(lambda client=client: client.not_ready() is None, "there is no plan")
-            assert client.plan().flows == before[1], "the first plan is the chosen one"
-            assert chosen(client) == before
-            assert_exactly(lab, client)
+    daemon.kill()
+    with lab.client(lab.daemon()) as client:
+        until(lambda: client.not_ready() is None, "there is no plan")
+        assert client.plan().flows == before[1], "the first plan is the chosen one"
+        assert chosen(client) == before
+        assert_exactly(lab, client)
 
 
 def test_a_daemon_that_is_killed_while_it_searches_searches_again(build: Build) -> None:
-    lab = build(TWO_BY_TWO)
+    lab = build(PAIR)
     daemon = lab.daemon()
     with lab.client(daemon) as client:
         for spec in JOBS:
@@ -202,9 +200,9 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_why_is_shown_for_one_job(build: Build) -> None:
-    lab = build(TWO_BY_TWO)
-    with lab.client(lab.daemon()) as client:
+@pytest.mark.xdist_group("daemon")
+def test_why_is_shown_for_one_job(two_by_two: Service) -> None:
+    with two_by_two.lab.client(two_by_two.daemon) as client:
         client.register_job(ring("a", ["h1", "h2"], "4 MB"))
         client.register_job(ring("b", ["h1", "h2"]))
         client.register_job(ring("alone", ["h3", "h4"]))

@@ -83,8 +83,8 @@ def test_a_store_of_the_first_schema_is_migrated_and_keeps_everything(build: Bui
         assert_held(lab, client)
 
 
-def test_a_store_of_a_later_schema_is_refused(build: Build) -> None:
-    lab = build(TWO_BY_TWO)
+def test_a_store_of_a_later_schema_is_refused(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, TWO_BY_TWO)
     state = lab.directory / "state.db"
     shutil.copy(OLD, state)
     with closing(sqlite3.connect(state)) as store:

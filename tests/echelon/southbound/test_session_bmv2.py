@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
-from bench.southbound.switches import running
-from bench.switch.targets import BMV2
 
 from echelon.lowering.intent import ActionCall, Intent, Interval, Part, TableEntry
 from echelon.p4program import program
 from echelon.southbound.channel import P4RuntimeChannel
 from echelon.southbound.encoding import UpdateKind, write_header, write_request
 from echelon.southbound.session import SwitchSession
+from plugins.study.bench.southbound.switches import running
+from plugins.study.bench.switch.targets import BMV2
 
 pytestmark = [
     pytest.mark.bmv2,

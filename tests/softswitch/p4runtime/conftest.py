@@ -17,6 +17,20 @@ HERE = Path(__file__).parent
 CPU_PORT = 510
 
 
+EVERYTHING = [
+    "table_entry { counter_data { } meter_config { } }",
+    "action_profile_member { }",
+    "action_profile_group { }",
+    "counter_entry { }",
+    "meter_entry { }",
+    "register_entry { }",
+    "value_set_entry { }",
+    "digest_entry { }",
+    "packet_replication_engine_entry { multicast_group_entry { } }",
+    "packet_replication_engine_entry { clone_session_entry { } }",
+]
+
+
 class Everything:
     """The program: its pipeline config, and messages in text form with `$alias` for the id of an entity."""
 
@@ -97,6 +111,10 @@ class Controller:
             device_id=self.device.device_id, entities=[self.program.entity(text) for text in texts]
         )
         return [entity for response in self.device.read(request) for entity in response.entities]
+
+    def everything(self) -> list[p4r.Entity]:
+        """Read all that a controller can write but default entries."""
+        return self.read(*EVERYTHING)
 
     def set_pipeline(self, action: str, config: p4r.ForwardingPipelineConfig | None = None) -> None:
         types = p4r.SetForwardingPipelineConfigRequest

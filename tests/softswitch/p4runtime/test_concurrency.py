@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from bench.p4runtime_load import updates
 from finsy.proto import U128, p4r
 
+from plugins.study.bench.p4runtime_load import updates
 from softswitch.p4runtime.device import Device
 from softswitch.realtime.lock import HandoverLock
 from softswitch.rpc.status import Code

@@ -63,18 +63,6 @@ def test_mutated_writes_and_reads(controller: Any) -> None:
 def test_a_rolled_back_batch_leaves_no_trace(controller: Any) -> None:
     random_ = random.Random(2)
     seeds = [controller.program.entity(text) for text in SEEDS]
-    everything = [
-        "table_entry { counter_data { } meter_config { } }",
-        "action_profile_member { }",
-        "action_profile_group { }",
-        "counter_entry { }",
-        "register_entry { }",
-        "meter_entry { }",
-        "value_set_entry { }",
-        "digest_entry { }",
-        "packet_replication_engine_entry { multicast_group_entry { } }",
-        "packet_replication_engine_entry { clone_session_entry { } }",
-    ]
     rolled_back = 0
     for _ in range(300):
         updates = [
@@ -82,11 +70,11 @@ def test_a_rolled_back_batch_leaves_no_trace(controller: Any) -> None:
         ]
         updates += [p4r.Update(type=random_.choice([1, 1, 2, 3]), entity=random_.choice(seeds)) for _ in range(4)]
         random_.shuffle(updates)
-        before = sorted(str(entity) for entity in controller.read(*everything))
+        before = sorted(str(entity) for entity in controller.everything())
         statuses = controller.write(*updates, atomicity=random_.choice([0, 1, 2, 2]))
         if Code.ABORTED in [status.code for status in statuses]:
             rolled_back += 1
-            assert sorted(str(entity) for entity in controller.read(*everything)) == before
+            assert sorted(str(entity) for entity in controller.everything()) == before
     assert rolled_back > 50
 
 
@@ -150,28 +138,11 @@ def test_mutated_pipelines(controller: Any, part: str) -> None:
 def test_mutated_gnmi_sets() -> None:
     random_ = random.Random(5)
     tree = QosTree({1: PortScheduler(10**9), 2: PortScheduler(None)})
-    names = [
-        "qos",
-        "interfaces",
-        "interface",
-        "output",
-        "queues",
-        "queue",
-        "config",
-        "state",
-        "softswitch:level",
-        "name",
-        "*",
-        "",
-    ]
+    parts = ("qos", "interfaces", "interface", "output", "queues", "queue", "config")
+    names = [*parts, "state", "softswitch:level", "name", "*", ""]
     seen: set[Code] = set()
     for _ in range(ROUNDS):
-        path = gnmi.Path(
-            elem=[
-                gnmi.PathElem(name=name)
-                for name in ("qos", "interfaces", "interface", "output", "queues", "queue", "config")
-            ]
-        )
+        path = gnmi.Path(elem=[gnmi.PathElem(name=name) for name in parts])
         path.elem[2].key["interface-id"] = random_.choice(["1", "2", "2", "9", "x", "-1", "*", "١"])
         path.elem[5].key["name"] = random_.choice(["0", "7", "8", ""])
         if random_.random() < 0.3:

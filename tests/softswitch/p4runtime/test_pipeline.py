@@ -41,17 +41,7 @@ def refusal(call: Callable[..., object], *args: object) -> tuple[Code, str]:
 
 
 def everything(controller: Any) -> list[p4r.Entity]:
-    return controller.read(
-        "table_entry { counter_data { } meter_config { } }",
-        "table_entry { table_id: $idle_table is_default_action: true }",
-        "action_profile_member { }",
-        "counter_entry { }",
-        "register_entry { }",
-        "meter_entry { }",
-        "value_set_entry { }",
-        "digest_entry { }",
-        "packet_replication_engine_entry { multicast_group_entry { } }",
-    )
+    return controller.read("table_entry { table_id: $idle_table is_default_action: true }") + controller.everything()
 
 
 def fill(controller: Any) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from bench.p4runtime_load import updates
 from finsy.proto import p4r
 from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plugins.study.bench.p4runtime_load import updates
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.p4info import ActionInfo, ActionScope, MatchInfo, MatchKind, ParamInfo, TableInfo
 from softswitch.p4runtime.wire import WireRequest, WireUpdates, learn

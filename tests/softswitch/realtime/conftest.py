@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -22,32 +21,13 @@ from finsy.proto import U128, p4i, p4r, p4r_grpc
 from google.protobuf import text_format
 from hypothesis import HealthCheck, settings
 
+from tests.softswitch.virtual.conftest import Sent, Waiting
+
 settings.register_profile("realtime", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("realtime")
 
 COMMAND = Path(sys.executable).with_name("softswitch")
 PATIENCE_S = 60
-
-
-@dataclass(slots=True)
-class Waiting:
-    """A packet that a stand-in's ingress asks to queue."""
-
-    port: int
-    queue: int
-    data: bytes
-    rounds: int = 0
-
-    @property
-    def length_bytes(self) -> int:
-        return len(self.data)
-
-
-@dataclass(slots=True)
-class Sent:
-    port: int
-    packet: bytes | None
-    requeue: list[Waiting] = field(default_factory=list)
 
 
 class Orders:

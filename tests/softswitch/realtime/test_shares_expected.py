@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
+from plugins.study.bench.switch.shares import CASES, PORT_RATE_BPS, Case, Class
 from softswitch.tm import PortScheduler, QueueConfig
-from tests.bench.switch.shares import CASES, PORT_RATE_BPS, Case, Class
 
 SECOND_NS = 10**9
 WARM_UP_NS = SECOND_NS

@@ -1,8 +1,8 @@
 """Port rate, strict levels and weights of the real switch in real time, by the kernel's clock at the far end.
 
-A short version of `python -m tests.bench.switch --shares`, in a network namespace of its own. Rates are taken between
-two frames that left, and a switch that wakes up late sends what was due meanwhile, so that a busy machine widens the
-result by milliseconds in seconds, not by its load.
+A short version of `python -m plugins.study.bench.switch --shares`, in a network namespace of its own. Rates are taken
+between two frames that left, and a switch that wakes up late sends what was due meanwhile, so that a busy machine
+widens the result by milliseconds in seconds, not by its load.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.switch import network
-from tests.bench.switch.shares import CASES
+from plugins.study.bench.switch import network
+from plugins.study.bench.switch.shares import CASES
 
 ROOT = Path(__file__).parents[3]
 SECONDS = 2
@@ -32,7 +32,16 @@ def outcomes(names: tuple[str, ...]) -> dict[str, list[dict[str, float]]]:
     if reason is not None:
         pytest.skip(reason)
     cases = [part for name in names for part in ("--case", name)]
-    command = [sys.executable, "-m", "tests.bench.switch", "--shares", "--json", "--seconds", str(SECONDS), *cases]
+    command = [
+        sys.executable,
+        "-m",
+        "plugins.study.bench.switch",
+        "--shares",
+        "--json",
+        "--seconds",
+        str(SECONDS),
+        *cases,
+    ]
     done = subprocess.run(network.inside(command), cwd=ROOT, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode in (0, 1), done.stderr
     found: dict[str, list[dict[str, float]]] = {name: [] for name in names}

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from echelon.cli import app
 from echelon.lab.hosts import groups
 from plugins.torch.tests.agent import kernel
 from tests.echelon.service.lab import BIN, free_port
@@ -34,11 +36,14 @@ def ended(directory: Path, *words: str | Path) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.parametrize(
-    ("script", "status"),
-    [("raise SystemExit(0)", 0), ("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)],
+    ("options", "script", "status"),
+    [
+        ([], "raise SystemExit(0)", 0),
+        (["--no-ebpf"], "raise SystemExit(7)", 7),
+        ([], "import os; os.kill(os.getpid(), 9)", 137),
+    ],
 )
-@pytest.mark.parametrize("options", [[], ["--no-ebpf"]])
-def test_it_ends_as_the_command_ends(tmp_path: Path, script: str, status: int, options: Sequence[str]) -> None:
+def test_it_ends_as_the_command_ends(tmp_path: Path, options: Sequence[str], script: str, status: int) -> None:
     done = ended(tmp_path, "run", *options, "--", sys.executable, "-c", f"print('its own output'); {script}")
     assert done.returncode == status, done.stderr
     assert not [group for group in kernel.groups() if f"echelon-{JOB}-" in group]
@@ -51,29 +56,37 @@ def test_the_command_has_the_standard_streams(tmp_path: Path) -> None:
     assert done.stdout == "cba\n"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["run", "--", "no-such-command"],
-        ["run", "--idle-gap", "soon", "--", "true"],
-        ["run", "--idle-gap", "0 s", "--", "true"],
-        ["run", "--metrics", "9465", "--", "true"],
-        ["run", "--metrics", "127.0.0.1:99999", "--", "true"],
-        ["run", "--dscp", "64", "--", "true"],
-        ["run", "--dscp", "10", "--no-ebpf", "--", "true"],
-        ["run", "--job", "../../elsewhere", "--", "true"],
-        ["run", "--job", "a\n\x1b[2Jb", "--", "true"],
-        ["run", "--worker", "h 1", "--", "true"],
-        ["run"],
-        ["watch"],
-        ["watch", "--cgroup", "/"],
-        ["watch", "--cgroup", "/nowhere"],
-    ],
-)
+MISTAKES = [
+    ["run", "--idle-gap", "soon", "--", "true"],
+    ["run", "--idle-gap", "0 s", "--", "true"],
+    ["run", "--metrics", "9465", "--", "true"],
+    ["run", "--metrics", "127.0.0.1:99999", "--", "true"],
+    ["run", "--dscp", "64", "--", "true"],
+    ["run", "--job", "../../elsewhere", "--", "true"],
+    ["run", "--job", "a\n\x1b[2Jb", "--", "true"],
+    ["run", "--worker", "h 1", "--", "true"],
+    ["run"],
+    ["watch"],
+]
+FOUND_BY_THE_AGENT = [
+    ["run", "--", "no-such-command"],
+    ["run", "--dscp", "10", "--no-ebpf", "--", "true"],
+    ["watch", "--cgroup", "/"],
+    ["watch", "--cgroup", "/nowhere"],
+]
+
+
+@pytest.mark.parametrize("words", MISTAKES)
 def test_a_mistake_is_one_line(tmp_path: Path, words: Sequence[str]) -> None:
+    done = CliRunner().invoke(app, list(map(str, command(tmp_path, *words)[1:])))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1, done.stderr
+
+
+@pytest.mark.parametrize("words", FOUND_BY_THE_AGENT)
+def test_what_the_agent_finds_is_one_line(tmp_path: Path, words: Sequence[str]) -> None:
     done = ended(tmp_path, *words)
-    assert done.returncode == 2
-    assert done.stdout == ""
+    assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1, done.stderr
 
 

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
+from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.targets.virtual import Urgency
+
+
+def fabric_of(hosts: int, rate_bps: int = 10_000_000) -> Fabric:
+    """Return hosts h1, h2 and so on at one switch."""
+    names = [f"h{number}" for number in range(1, hosts + 1)]
+    return Fabric(
+        "hub",
+        {name: Host(name, f"10.0.0.{at}", f"02:00:00:00:00:{at:02x}") for at, name in enumerate(names, start=1)},
+        {"s1": Switch("s1", 1)},
+        tuple(
+            CableLink(LinkEnd(name, 0), LinkEnd("s1", at), rate_bps, Fraction(0)) for at, name in enumerate(names, 1)
+        ),
+    )
 
 
 class ToyClock:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lab.endhosts import cross_traffic
 from echelon.lab.endhosts.emulator import TrainingEmulator
@@ -25,22 +24,11 @@ from echelon.lab.traffic.schedule import PacedFlow, Schedule, ScheduledFlow
 from echelon.lab.virtual import run as virtual_run
 from echelon.lowering.identity import number_shims
 from echelon.policies import make_policy
+from tests.echelon.lab.endhosts.conftest import fabric_of
 
 MS = Fraction(1, 1000)
 RATE_BPS = 10_000_000
 MSS = 1184
-
-
-def fabric_of(hosts: int) -> Fabric:
-    names = [f"h{number}" for number in range(1, hosts + 1)]
-    return Fabric(
-        "hub",
-        {name: Host(name, f"10.0.0.{at}", f"02:00:00:00:00:{at:02x}") for at, name in enumerate(names, start=1)},
-        {"s1": Switch("s1", 1)},
-        tuple(
-            CableLink(LinkEnd(name, 0), LinkEnd("s1", at), RATE_BPS, Fraction(0)) for at, name in enumerate(names, 1)
-        ),
-    )
 
 
 def job_of(compute_s: Fraction) -> Job:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from echelon.errors import RunError
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lab.endhosts import shim
 from echelon.lab.endhosts.emulator import TrainingEmulator
@@ -22,22 +21,11 @@ from echelon.lowering.identity import number_shims
 from echelon.rankings.deadline import Deadline
 from echelon.targets.virtual import Urgency
 from softswitch.virtual import EventLoop, VirtualFabric
+from tests.echelon.lab.endhosts.conftest import fabric_of
 
 MS = Fraction(1, 1000)
 RATE_BPS = 10_000_000
 DELAY_NS = 1000
-
-
-def fabric_of(hosts: int) -> Fabric:
-    names = [f"h{number}" for number in range(1, hosts + 1)]
-    return Fabric(
-        "hub",
-        {name: Host(name, f"10.0.0.{at}", f"02:00:00:00:00:{at:02x}") for at, name in enumerate(names, start=1)},
-        {"s1": Switch("s1", 1)},
-        tuple(
-            CableLink(LinkEnd(name, 0), LinkEnd("s1", at), RATE_BPS, Fraction(0)) for at, name in enumerate(names, 1)
-        ),
-    )
 
 
 def transfer_job(name: str, src: str, dst: str, size_bytes: int, compute_ms: int = 10) -> Job:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from echelon.errors import RunError
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.fabric.model import Fabric
 from echelon.jobs import build_job
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
@@ -25,6 +25,7 @@ from echelon.lab.scenarios.scenario import Scenario, load_scenario
 from echelon.lab.virtual import run as virtual_run
 from echelon.lowering.identity import SegmentIdentity, identities_of
 from echelon.policies import make_policy
+from tests.echelon.lab.endhosts.conftest import fabric_of
 
 MS = Fraction(1, 1000)
 TOPOLOGIES = Path(__file__).parents[4] / "topologies"
@@ -34,18 +35,6 @@ RECOGNITION = RecognitionSpec(
     destination_port=5002,
     idle_gap="50 ms",  # type: ignore[arg-type]
 )
-
-
-def fabric_of(hosts: int, rate_bps: int = 10_000_000) -> Fabric:
-    names = [f"h{number}" for number in range(1, hosts + 1)]
-    return Fabric(
-        "hub",
-        {name: Host(name, f"10.0.0.{at}", f"02:00:00:00:00:{at:02x}") for at, name in enumerate(names, start=1)},
-        {"s1": Switch("s1", 1)},
-        tuple(
-            CableLink(LinkEnd(name, 0), LinkEnd("s1", at), rate_bps, Fraction(0)) for at, name in enumerate(names, 1)
-        ),
-    )
 
 
 def ring(workers: int, gradient: int) -> JobSpec:
@@ -173,7 +162,7 @@ def pair() -> Scenario:
         recognition = RECOGNITION.model_copy(update={"idle_gap": Fraction(1, 4)})
         specs[name] = spec.model_copy(update={"data": data, "recognition": recognition, "start": spec.start / 4})
     jobs = tuple(build_job(spec) for spec in specs.values())
-    return replace(made, jobs=jobs, specs=specs, iterations=6)
+    return replace(made, jobs=jobs, specs=specs, iterations=5)
 
 
 def run(scenario: Scenario, policy: str) -> PolicyRun:

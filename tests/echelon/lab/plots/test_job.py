@@ -42,9 +42,9 @@ def test_every_example_can_be_drawn(title: str, tmp_path: Path) -> None:
         [file] = write_file(lambda style: [picture.draw(job, tuple(spec.hosts), style)], tmp_path / name)
         return file
 
-    png, svg = draw("job.png"), draw("job.svg")
-    assert png.read_bytes().startswith(b"\x89PNG")
-    texts = {element.text for element in ET.parse(svg).iter() if element.text}
+    svg = draw("job.svg")
     assert ET.parse(svg).getroot().tag.endswith("svg")
-    assert draw("again.svg").read_bytes() == svg.read_bytes()
-    assert texts
+    assert any(element.text for element in ET.parse(svg).iter())
+    if title == next(iter(EXAMPLES)):
+        assert draw("again.svg").read_bytes() == svg.read_bytes()
+        assert draw("job.png").read_bytes().startswith(b"\x89PNG")

@@ -128,6 +128,7 @@ def test_the_examples_of_the_page_run() -> None:
         exec(compile(block, str(PAGE), "exec"), shared)
 
 
+@pytest.mark.long
 def test_the_notebook_runs() -> None:
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")

@@ -14,6 +14,7 @@ import pytest
 
 from echelon.client import Client, ClientError
 from echelon.service.api.tokens import new_token
+from tests.drawing import examples
 from tests.echelon.service.api.test_malformed import STAR
 from tests.echelon.service.lab import Daemon, Lab, ring, settle
 
@@ -143,7 +144,7 @@ def test_wrong_measurements_are_refused_with_one_line_and_change_nothing(daemon:
         before = reader.job("a").measurements
         assert before[0].sent_bytes == {"h2": 1_000_000}
         codes = set()
-        for _ in range(300):
+        for _ in range(examples(400)):
             answer = http.put("/jobs/a/iterations/h1", content=json.dumps(mismeasured(rng)).encode())
             assert answer.status_code in (400, 404, 413, 422), answer.text
             error = answer.json()["error"]
@@ -169,7 +170,7 @@ def test_wrong_reports_are_refused_with_one_line_and_change_nothing(lab: Lab, da
         assert http.put("/jobs/a/connections/h1", json={"connections": [GOOD]}).status_code == 200
         before = http.get("/jobs/a/connections").json()
         codes = set()
-        for _ in range(300):
+        for _ in range(examples(400)):
             body = json.dumps(damaged(rng))
             answer = http.put("/jobs/a/connections/h1", content=body.encode())
             assert answer.status_code in (400, 413, 422), (body[:200], answer.text)

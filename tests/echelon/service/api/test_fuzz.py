@@ -22,8 +22,8 @@ from echelon.service.api.tokens import new_token
 from tests.echelon.service.api.test_malformed import STAR
 from tests.echelon.service.lab import Lab, ring
 
-EXAMPLES = 8
-FEW = 2
+EXAMPLES = 5
+FEW = 1
 LONG_EXAMPLES = 50
 TIMEOUT_S = 90
 OPEN_PATHS = ("/healthz", "/readyz")
