@@ -1,7 +1,7 @@
 """Collective operations: an algorithm, the group of ranks that runs it, and the bytes it moves.
 
-An algorithm is one module. It cuts the data into chunks and says, round by round, which rank sends which chunks to
-which other. `Collective` turns that into flows.
+An algorithm is a class of `published`. It cuts the data into chunks and says, round by round, which rank sends which
+chunks to which other. `Collective` turns that into flows.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from collections.abc import Mapping
 from typing import Literal
 
 from echelon.jobs.collectives.algorithm import Algorithm, AllReduce, Collective
-from echelon.jobs.collectives.all_reduce_half import AllReduceHalf
-from echelon.jobs.collectives.all_to_all import AllToAll
-from echelon.jobs.collectives.chain import Chain
-from echelon.jobs.collectives.direct import Direct
-from echelon.jobs.collectives.gloo import Gloo
-from echelon.jobs.collectives.halving_doubling import HalvingDoubling
-from echelon.jobs.collectives.hierarchical import Hierarchical
-from echelon.jobs.collectives.ring import Ring
-from echelon.jobs.collectives.tree import Tree
+from echelon.jobs.collectives.published import (
+    AllReduceHalf,
+    AllToAll,
+    Chain,
+    Direct,
+    Gloo,
+    HalvingDoubling,
+    Hierarchical,
+    Ring,
+    Tree,
+)
 
 __all__ = ["ALL_REDUCES", "OPERATIONS", "AllReduceName", "Collective"]
 

@@ -14,7 +14,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from echelon.control.progress import JobState
 from echelon.documents import Duration, Durations, Name, PositiveDuration, Section, Size, StepName
-from echelon.jobs.paradigms.registry import registered
+from echelon.jobs.paradigm import registered
 from echelon.jobs.spec import JobSpec
 from echelon.quantities import QuantityError, shown
 from echelon.service.api.dryruns import DryRunResource, rehearsed

@@ -11,8 +11,8 @@ import pytest
 from echelon.documents import parse_document
 from echelon.jobs import build_job
 from echelon.jobs.graph import Job
-from echelon.jobs.paradigms.registry import registered
-from echelon.jobs.pipelines.gpipe import gpipe
+from echelon.jobs.paradigm import registered
+from echelon.jobs.pipelines import gpipe
 from echelon.jobs.spec import JobSpec
 from echelon.lab.plots import job as picture
 from echelon.lab.plots import write_file

@@ -13,8 +13,7 @@ import echelon
 from echelon.cli import app
 from echelon.documents import parse_document
 from echelon.jobs import build_job
-from echelon.jobs.models import MODELS, find_model
-from echelon.jobs.models.training import GPUS, Training, traffic
+from echelon.jobs.models import GPUS, MODELS, Training, find_model, traffic
 from echelon.jobs.spec import JobSpec
 
 PARAMETERS = {
