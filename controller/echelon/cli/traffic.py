@@ -82,14 +82,15 @@ def show(
 
     Example: echelon traffic show flows.csv
     """
-    from echelon.lab.traffic import statistics
     from echelon.lab.traffic.outcome import percentile
+    from echelon.lab.traffic.schedule import burst_share, burst_us, pair_loads
 
     with _one_line_errors():
         schedule = _read(file)
         ordered = sorted(flow.size_bytes for flow in schedule.flows)
-        burst_us = statistics.burst_us(schedule)
-        loads = statistics.pair_loads(schedule)
+        length_us = burst_us(schedule)
+        in_bursts = burst_share(schedule, length_us) if length_us else None
+        loads = pair_loads(schedule)
         if out is not None:
             from echelon.lab.plots import schedule as picture
 
@@ -103,7 +104,7 @@ def show(
                     "bytes": schedule.total_bytes,
                     "p50_bytes": percentile(ordered, 50),
                     "p99_bytes": percentile(ordered, 99),
-                    "burst_share": statistics.burst_share(schedule, burst_us) if burst_us else None,
+                    "burst_share": in_bursts,
                     "about": dict(schedule.about),
                     "pairs": loads,
                 }
@@ -115,7 +116,7 @@ def show(
             ("offered load", _rate(schedule.offered_bps)),
             ("mean size", _size(schedule.total_bytes / len(ordered)) if ordered else ""),
             ("median, 99 %", f"{_size(percentile(ordered, 50))}, {_size(percentile(ordered, 99))}" if ordered else ""),
-            ("in bursts", f"{statistics.burst_share(schedule, burst_us):.2%} of bytes" if burst_us else ""),
+            ("in bursts", "" if in_bursts is None else f"{in_bursts:.2%} of bytes"),
         ]
         tables.pairs([*facts, *((key, value) for key, value in schedule.about.items())])
         total = schedule.total_bytes or 1
@@ -313,7 +314,7 @@ def send(
             tell = _teller(progress, schedule.duration_us / 1e6, going)
             replay = send_flows(schedule, sources, addresses, options, tell)
         if out is not None:
-            from echelon.lab.traffic.outcome_file import write_outcomes
+            from echelon.lab.traffic.outcome import write_outcomes
 
             write_outcomes(replay.outcomes, out)
         (_report_json if as_json else _report)(replay, length_s, capacity_bps, ecn)
@@ -373,7 +374,7 @@ def _check_writable(out: Path) -> None:
 
 
 def _check_ecn(wanted: bool) -> None:
-    from echelon.lab.traffic.ecn import HOW, asks_for_ecn
+    from echelon.lab.traffic.replay import HOW, asks_for_ecn
 
     if wanted and not asks_for_ecn():
         fail(f"--ecn: this system does not ask for ECN ({HOW})", FAILED)

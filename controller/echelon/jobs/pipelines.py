@@ -71,7 +71,7 @@ def pipeline(
 ) -> tuple[Block, list[Crossing]]:
     """Return one iteration in which each stage does its passes in the order in which `passes` lists them.
 
-    The other arguments are those of `echelon.jobs.pipelines.gpipe`. Crossings are listed from the first boundary
+    The other arguments are those of `gpipe`. Crossings are listed from the first boundary
     to the last and back.
     """
     lasts_s = {"forward": forward_s, "backward": backward_s}
@@ -159,7 +159,7 @@ def gpipe(
     backward_s: Sequence[Fraction] | None = None,
     gradient_bytes: Sequence[int] | None = None,
 ) -> IterationGraph:
-    """Return one iteration of a GPipe pipeline; `echelon.jobs.pipelines` says how its steps are named.
+    """Return one iteration of a GPipe pipeline; `Pass` says how its steps are named.
 
     `workers[s]` runs stage s, which takes `forward_s[s]` seconds forward and `backward_s[s]` seconds backward for each
     micro-batch. `activation_bytes[s]` and `gradient_bytes[s]` cross the boundary between stages s and s+1 for each
@@ -229,7 +229,7 @@ def one_f_one_b(
     backward_s: Sequence[Fraction],
     gradient_bytes: Sequence[int] | None = None,
 ) -> IterationGraph:
-    """Return one iteration of a 1F1B pipeline; the arguments are those of `echelon.jobs.pipelines.gpipe`."""
+    """Return one iteration of a 1F1B pipeline; the arguments are those of `gpipe`."""
     stages = len(workers)
     passes = [each for s in range(1, stages + 1) for each in one_f_one_b_passes(s, stages, micro_batches)]
     gradients = activation_bytes if gradient_bytes is None else gradient_bytes
@@ -299,7 +299,7 @@ def schedule(stages: Sequence[int], mini_batches: int) -> Iterator[Pass]:
 def one_f_one_b_rr(stages: Sequence[ReplicatedStage], mini_batches: int, algorithm: str | None = None) -> Block:
     """Return the passes of `mini_batches` through a pipeline that is empty before and after them.
 
-    `echelon.jobs.pipelines` says how passes and flows are named. ``sum-s1-k2`` is the all-reduce of the second
+    `Pass` says how passes and flows are named. ``sum-s1-k2`` is the all-reduce of the second
     round of the first stage, by `algorithm` (`echelon.jobs.collectives.OPERATIONS`).
     """
     passes = list(schedule([len(stage.ranks) for stage in stages], mini_batches))

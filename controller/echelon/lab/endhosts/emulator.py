@@ -23,10 +23,18 @@ from echelon.execution import (
 )
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import Flow, FlowKey, Job
-from echelon.lab.endhosts.carriers import Carrier, HostNetwork, RankingOf, ShimCarrier, TcpCarrier
+from echelon.lab.endhosts.carriers import (
+    BackgroundStats,
+    Carrier,
+    HostNetwork,
+    HostStack,
+    PacedNic,
+    RankingOf,
+    ShimCarrier,
+    TcpCarrier,
+)
 from echelon.lab.endhosts.cross_traffic import CrossTraffic
 from echelon.lab.endhosts.flow_ends import NS_PER_S
-from echelon.lab.endhosts.host_stack import BackgroundStats, HostStack, PacedNic
 from echelon.lab.endhosts.shim import FlowAddress, background_frame
 from echelon.lab.endhosts.tcp.sender import TcpSettings
 from echelon.lab.scenarios.scenario import Background, Delay, Transport

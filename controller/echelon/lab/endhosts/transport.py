@@ -23,9 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from echelon.lab.endhosts.segments import AckSegment, DataSegment
+from echelon.lab.endhosts.segments import AckSegment, DataSegment, PacketTally
 from echelon.lab.endhosts.shim import MIN_FRAME_BYTES
-from echelon.lab.endhosts.tally import PacketTally
 
 MAX_BACKOFF = 8
 """Longest wait of a sender whose packets go unanswered, in multiples of its first wait."""

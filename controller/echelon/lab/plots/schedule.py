@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from echelon.lab.plots.style import INK, PALETTE, Style, entries_of
-from echelon.lab.traffic.models import BURST_PERIOD
-from echelon.lab.traffic.schedule import Schedule
-from echelon.lab.traffic.statistics import burst_us, loads_bps
+from echelon.lab.traffic.schedule import BURST_PERIOD, Schedule, burst_us, loads_bps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

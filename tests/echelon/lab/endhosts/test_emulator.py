@@ -13,9 +13,9 @@ from echelon.errors import RunError
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lab.endhosts import shim
+from echelon.lab.endhosts.carriers import PacedNic
 from echelon.lab.endhosts.emulator import TrainingEmulator
 from echelon.lab.endhosts.flow_ends import MAX_TIMEOUTS
-from echelon.lab.endhosts.host_stack import PacedNic
 from echelon.lab.endhosts.segments import AckSegment, DataSegment
 from echelon.lab.scenarios.scenario import Background, Delay, Transport
 from echelon.lowering.identity import number_shims

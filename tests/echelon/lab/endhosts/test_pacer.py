@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from echelon.lab.endhosts.flow_ends import FlowEnds
-from echelon.lab.endhosts.pacer import CREDIT_SEGMENTS, SegmentPacer
+from echelon.lab.endhosts.flow_ends import CREDIT_SEGMENTS, FlowEnds, SegmentPacer
 from echelon.lab.endhosts.segments import AckSegment, DataSegment
 from echelon.lab.endhosts.transport import FlowSender
 from tests.echelon.lab.endhosts.conftest import ToyClock

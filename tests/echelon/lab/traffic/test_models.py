@@ -16,8 +16,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from echelon.lab.traffic.draws import DRAWS, GAPS, exponential_below, normal, poisson_gap, shuffle
-from echelon.lab.traffic.models import Burst, Consistent, Long, Pair, TrafficModel, stream
+from echelon.lab.traffic.models import (
+    DRAWS,
+    GAPS,
+    Burst,
+    Consistent,
+    Long,
+    Pair,
+    TrafficModel,
+    exponential_below,
+    normal,
+    poisson_gap,
+    shuffle,
+    stream,
+)
 from echelon.lab.traffic.schedule import PacedFlow, Schedule
 from echelon.lab.traffic.sizes import SizeDistribution, load_sizes
 from tests.drawing import examples

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.lab.traffic.clock import own_clock
-from echelon.lab.traffic.pacing import BURST_BYTES, Pacer
+from echelon.lab.traffic.sender import BURST_BYTES, Pacer
 from echelon.lab.traffic.wire import (
     HEADER_BYTES,
     RECEIPT_BYTES,
@@ -16,6 +15,7 @@ from echelon.lab.traffic.wire import (
     WireError,
     decode_receipt,
     header,
+    own_clock,
     transfer_bytes,
 )
 

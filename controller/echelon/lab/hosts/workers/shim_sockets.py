@@ -15,9 +15,8 @@ from typing import NamedTuple
 from echelon.jobs.graph import Flow, Job
 from echelon.lab.endhosts.agreement import Agreement
 from echelon.lab.endhosts.flow_ends import FlowEnds
-from echelon.lab.endhosts.segments import AckSegment, DataSegment
+from echelon.lab.endhosts.segments import AckSegment, DataSegment, PacketTally
 from echelon.lab.endhosts.shim import SHIM_AT, SHIM_PORT, UNSTAMPED, ShimPayloads, flow_key, read_payload
-from echelon.lab.endhosts.tally import PacketTally
 from echelon.lab.endhosts.transport import FlowReceiver, FlowSender
 from echelon.lab.hosts.loop import RealTimeLoop
 from echelon.lab.hosts.workers.assignment import Assignment, ShimCarriage
