@@ -17,8 +17,7 @@ import pytest
 
 from echelon.cli.progress import EVERY
 from echelon.lab.scenarios.scenario import load_scenario
-from echelon.lab.simulation.places import place, unwatched
-from echelon.lab.simulation.run import compare
+from echelon.lab.simulation.run import compare, place, unwatched
 from echelon.progress import Account, Unseen
 from echelon_study.placement.choose import place_jobs
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from echelon.errors import CodedError
 from echelon.extras import how_to_install
 from echelon.lab import plots
-from echelon.lab.scenarios import network, report, results
+from echelon.lab.scenarios import report, results
 from echelon.lab.scenarios.results import PolicyRun, Results
 from echelon.lab.scenarios.scenario import Scenario
 
@@ -141,7 +141,7 @@ class PolicyComparison:
         Raise `ImportError` without matplotlib, `DocumentError` for an unknown kind, and `OSError`.
         """
         selection = plots.Excerpt(most_pages=1)
-        run = plots.MeasuredRun(self.results["results"], network.document(self.scenario, self.runs))
+        run = plots.MeasuredRun(self.results["results"], results.network_document(self.scenario, self.runs))
         return plots.draw(run, kind, selection, Path(directory), width=width), selection.notes
 
     def write(self, directory: str | Path) -> tuple[Path, ...]:
@@ -154,7 +154,7 @@ class PolicyComparison:
         out = Path(directory)
         out.mkdir(parents=True, exist_ok=True)
         (out / RESULTS).write_text(results.to_text(self.results), encoding="utf-8")
-        (out / NETWORK).write_text(network.to_text(self.scenario, self.runs), encoding="utf-8")
+        (out / NETWORK).write_text(results.network_text(self.scenario, self.runs), encoding="utf-8")
         pictures: list[Path] = []
         notes: list[str] = []
         with suppress(ImportError):

@@ -20,11 +20,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from echelon.lab import FLUID
 from echelon.lab.scenarios.results import summary
 from echelon.lab.scenarios.scenario import scenario_of
-from echelon.lab.simulation.code import code_digest
-from echelon.lab.simulation.places import FLUID
-from echelon.lab.simulation.points import Stored
+from echelon.lab.simulation.points import Stored, code_digest
 from echelon.lab.simulation.run import scenario_digest, simulate
 from echelon.progress import UNSEEN, CommandProgress
 from echelon_study.experiments.tables import Cell, Table

@@ -8,7 +8,7 @@ import pytest
 
 from echelon.completion import Completion
 from echelon.jobs.graph import Flow, Job
-from echelon.lab.scenarios.observed import ObservedComputing, ObservedOperation
+from echelon.lab.scenarios.results import ObservedComputing, ObservedOperation
 from echelon_torch.programs.iterations import ProgramIterations
 from echelon_torch.programs.messages import Hello, RankLines, RankOperation, RankReady, RankStep, begin
 

@@ -22,7 +22,7 @@ from echelon.execution import JobRecord
 from echelon.extras import plug_in
 from echelon.lab.hosts.backends.base import HostFabric
 from echelon.lab.hosts.loop import RealTimeLoop
-from echelon.lab.scenarios.observed import Observed
+from echelon.lab.scenarios.results import Observed
 from echelon.lab.scenarios.scenario import Scenario
 
 GROUP = "echelon.workers"
