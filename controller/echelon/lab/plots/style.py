@@ -1,6 +1,7 @@
 """The look of all pictures: widths of a column and of the text, 8 pt, colours that everybody can tell apart.
 
-Lines differ by colour, dashes and markers, bars by colour and hatching, so that pictures stay readable in greyscale. Kinds of pictures are found here, drawn, and written in every format.
+Lines differ by colour, dashes and markers, bars by colour and hatching, so that pictures stay readable in greyscale.
+Kinds of pictures are found here, drawn, and written in every format.
 """
 
 from __future__ import annotations

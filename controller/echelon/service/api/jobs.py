@@ -18,7 +18,7 @@ from echelon.jobs.paradigm import registered
 from echelon.jobs.spec import JobSpec
 from echelon.quantities import QuantityError, shown
 from echelon.service.api.dryruns import DryRunResource, rehearsed
-from echelon.service.api.resource import Resource
+from echelon.service.api.settings import Resource
 from echelon.telemetry.sizes import HostIteration, Measured, profiled_bytes
 
 if TYPE_CHECKING:

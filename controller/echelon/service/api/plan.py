@@ -7,7 +7,7 @@ from itertools import chain, dropwhile, islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 from echelon.control.errors import UnknownError
-from echelon.service.api.resource import Resource
+from echelon.service.api.settings import Resource
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -186,8 +186,7 @@ def routes() -> "APIRouter":
     from fastapi import Query, Request, Response
 
     from echelon.service.api.answers import errors
-    from echelon.service.api.routing import TheService, next_page, router
-    from echelon.service.api.streaming import answer
+    from echelon.service.api.routing import TheService, answer, next_page, router
 
     made = router("plan")
 

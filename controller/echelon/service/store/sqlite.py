@@ -25,15 +25,20 @@ from typing import Any, Self, TypeVar, TypeVarTuple
 from echelon.control.records import COLLECTIONS, Changes, Snapshot
 from echelon.service.store.base import (
     Candidate,
+    Documents,
+    EncodedChanges,
+    GroupCommit,
+    GroupLimits,
     Leadership,
     NotLeaderError,
+    Schema,
     StoreError,
     StoreUnavailableError,
+    decode_document,
+    encode,
+    encode_document,
     next_term,
 )
-from echelon.service.store.encoding import EncodedChanges, decode_document, encode, encode_document
-from echelon.service.store.group import GroupCommit, GroupLimits
-from echelon.service.store.migrations import Documents, Schema
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")

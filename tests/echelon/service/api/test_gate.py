@@ -20,9 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from echelon.documents import parse_document
-from echelon.service.api import ApiSettings, Exchange, body, create_app
-from echelon.service.api.gate import CLIENT_LEFT
-from echelon.service.api.rates import RequestRates
+from echelon.service.api import body
+from echelon.service.api.app import create_app
+from echelon.service.api.gate import CLIENT_LEFT, RequestRates
+from echelon.service.api.settings import ApiSettings, Exchange
 from echelon.service.api.tokens import Tokens, TokensFile, new_token
 from tests.echelon.service.api.conftest import BODY_BYTES, Api
 from tests.echelon.service.api.memory import JOB, MemoryService, standby
