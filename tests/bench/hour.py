@@ -5,8 +5,8 @@ Without `HOSTS:JOBS`, 20 jobs in groups of four on the cluster of `tests.bench.b
 models on a cluster of `tests.bench.cluster`, many of which share hosts. As often as `CHANGES` says (20), at random
 times of the hour, a job ends and another one comes, on its hosts if it can. The hour is not run: the policy plans after
 each change, its searches run in turn, and the processor time of each is measured. Searches that drift calls for are
-counted instead: none, if all predictions hold; and as many as `echelon.control.searching` allows, if all are wrong and
-no search changes a plan.
+counted instead: none, if all predictions hold; and as many as `echelon.control.planning_turns` allows, if all are wrong
+and no search changes a plan.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from random import Random
 from time import process_time
 
 import echelon
-from echelon.control.searching import JUDGED, MOST_PATIENCE
+from echelon.control.planning_turns import JUDGED, MOST_PATIENCE
 from echelon.fluid import alone_iteration_s
 from echelon.policies.base import Group
 from echelon.policies.echelon.policy import Echelon

@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any, Literal, TypeVar, get_args
 
 from echelon.control import facts
-from echelon.control.progress import JobState
+from echelon.control.lines import JobState
 from echelon.service import logs
 from echelon.southbound.lifecycle import State
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from echelon.control import facts
-from echelon.control.progress import JobState
+from echelon.control.lines import JobState
 from echelon.service import told as module
 from echelon.service.told import Metrics
 from echelon.southbound.lifecycle import State

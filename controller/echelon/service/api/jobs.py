@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
-from echelon.control.progress import JobState
+from echelon.control.lines import JobState
 from echelon.documents import Duration, Durations, Name, PositiveDuration, Section, Size, StepName
 from echelon.jobs.paradigm import registered
 from echelon.jobs.spec import JobSpec
@@ -301,7 +301,7 @@ class ConnectionsResource(Resource):
     @classmethod
     def of(cls, job: "RegisteredJob", fabric: "Fabric", host: str | None = None) -> "ConnectionsResource":
         """Return the reported connections of a job, or only those of one host."""
-        from echelon.control.agents import addresses
+        from echelon.control.reports import addresses
 
         gap_s = job.spec.recognition.idle_gap
         return cls(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from echelon.control.machine import InForce
-    from echelon.control.searching import Chosen, Searches
+    from echelon.control.planning_turns import Chosen, Searches
     from echelon.plan import FlowPlan, Plan
     from echelon.policies.base import Labelled, Prediction
     from echelon.rankings.base import Ranking
@@ -77,7 +77,7 @@ class CandidateResource(Resource):
     @classmethod
     def of(cls, tried: "Prediction[Labelled]") -> "CandidateResource":
         """Return what was predicted for a candidate."""
-        from echelon.control.searching import mean_slowdown
+        from echelon.control.planning_turns import mean_slowdown
 
         simulated = bool(tried.slowdowns)
         return cls(

@@ -1,7 +1,7 @@
-"""Better plans: which search is under way, what came of it, and when to look again.
+"""What the planner does, and when.
 
-One search is under way at a time. Whenever a plan comes into force, the policy is asked what it lacks: a search that is
-about other jobs or links is ended then, and the next one begins.
+One plan at a time is on its way to the switches: it is made, its numbers are saved, then it is ready to install.
+`Searches` says which search for a better plan is under way, what came of it, and when to look again.
 """
 
 from __future__ import annotations
@@ -12,11 +12,109 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from echelon.control import effects, events, facts
-from echelon.control.effects import Effect
-from echelon.control.events import Instant
+from echelon.control.effects import Effect, PlanningWork, Save, SetAlarm
+from echelon.control.events import Alarm, Instant
+from echelon.control.facts import NumbersUnsaved
+from echelon.control.lines import SwitchLine
 from echelon.control.planning import DueSearch, Planned, Planner, PlanningError
+from echelon.control.records import Changes, Document, Key
 from echelon.fabric.model import Fabric
 from echelon.policies.base import Choice, Group, Labelled, Policy, Prediction, Searching
+
+CARRIED = "carried"
+"""The key, among the settings, of what the policy carries from plan to plan."""
+RETRY_S = 1.0
+"""Wait before asking a store again that failed."""
+
+
+class PlanPipeline:
+    """The planner, and the plan that is under way.
+
+    Numbers are saved before any switch has them, so that a controller that comes after this one gives the same.
+    """
+
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
+        self.work: PlanningWork | None = None
+        """The work under way, until its plan is taken or has failed; None: the pipeline is idle."""
+        self.problem: str | None = None
+        """The reason why the store does not take a plan's numbers."""
+        self._unsaved: Planned | None = None
+        self._ready: Planned | None = None
+        self._acknowledged: dict[str, None] = {}
+        """Switches of whose former intents the numbers become free when the planner is."""
+
+    @property
+    def planner(self) -> Planner:
+        """The planner, while the pipeline is idle: it is lent out with the work that is under way."""
+        assert self.work is None
+        return self._planner
+
+    def begin(self, work: PlanningWork) -> list[Effect]:
+        """Begin with a plan or decision."""
+        assert self.work is None
+        self.work = work
+        return [work]
+
+    def made(self, planned: Planned) -> list[Effect]:
+        """Save a plan's numbers."""
+        if not planned.kept and planned.carried is None:
+            self._ready = planned
+            return []
+        self._unsaved = planned
+        return [self._save(planned)]
+
+    def save_failed(self, problem: str) -> list[Effect]:
+        """Try again later, until the store takes the numbers."""
+        self.problem = problem
+        return [NumbersUnsaved(problem), SetAlarm(Alarm("save"), RETRY_S)]
+
+    def save_again(self) -> list[Effect]:
+        """Save the numbers that the store did not take."""
+        return [] if self._unsaved is None else [self._save(self._unsaved)]
+
+    def saved(self) -> None:
+        """Note that the numbers are saved."""
+        self._ready, self._unsaved, self.problem = self._unsaved, None, None
+
+    def pop_ready(self) -> tuple[PlanningWork, Planned] | None:
+        """Return the work and its plan once the plan may be installed; the pipeline is idle then."""
+        if self._ready is None or self.work is None:
+            return None
+        taken = self.work, self._ready
+        self.work = self._ready = None
+        return taken
+
+    def end(self) -> PlanningWork:
+        """Return the work that ended without a plan to install; the pipeline is idle then."""
+        assert self.work is not None
+        work, self.work = self.work, None
+        return work
+
+    def acknowledge(self, switch: str) -> None:
+        """Note that a switch holds other intents than before, and nothing older."""
+        self._acknowledged[switch] = None
+
+    def free_numbers(self, switches: Mapping[str, SwitchLine]) -> bool:
+        """Free the numbers of what switches no longer hold. Returns whether any became free."""
+        if self.work is not None or not self._acknowledged:
+            return False
+        acknowledged, self._acknowledged = self._acknowledged, {}
+        freed = [self.planner.settle(switch, switches[switch].holds) for switch in acknowledged]
+        return any(freed)
+
+    def _save(self, planned: Planned) -> Save:
+        saved: dict[Key, Document] = {("numbers", name): document for name, document in planned.kept.items()}
+        if planned.carried is not None:
+            saved["settings", CARRIED] = planned.carried
+        return Save(
+            None,
+            Changes(
+                puts={key: document for key, document in saved.items() if document},
+                deletes=[key for key, document in saved.items() if not document],
+            ),
+        )
+
 
 OFF = 0.03
 """The part by which iterations may take longer or shorter than predicted before a plan is searched for anew."""
@@ -25,7 +123,7 @@ JUDGED = 12
 COUNTED = 8
 """The number of those that count: the first ones begin under another plan."""
 MOST_PATIENCE = 64
-RETRY_S = 10.0
+SEARCH_RETRY_S = 10.0
 LONGEST_RETRY_S = 600.0
 _PAST = 32
 """The number of groups that other jobs have joined of which the result is kept."""
@@ -60,6 +158,9 @@ class Searches:
 
     `after_s`: how long after a plan it is looked what it lacks. `again`: whether plans are searched for anew where
     predictions are wrong.
+
+    One search is under way at a time. Whenever a plan comes into force, the policy is asked what it lacks: a search that
+    is about other jobs or links is ended then, and the next one begins.
     """
 
     def __init__(self, *, after_s: float, again: bool) -> None:
@@ -165,7 +266,7 @@ class Searches:
                 planner.adopt(due, None)
                 return out, None
             self._failures += 1
-            return out + self._wait(min(LONGEST_RETRY_S, RETRY_S * 2.0 ** min(self._failures - 1, 30))), None
+            return out + self._wait(min(LONGEST_RETRY_S, SEARCH_RETRY_S * 2.0 ** min(self._failures - 1, 30))), None
         self._failures = 0
         self.chosen[group] = Chosen(result.choice, self.plans.get(group, ""), result.took_s, now.at)
         try:
