@@ -159,8 +159,8 @@ class Searches:
     `after_s`: how long after a plan it is looked what it lacks. `again`: whether plans are searched for anew where
     predictions are wrong.
 
-    One search is under way at a time. Whenever a plan comes into force, the policy is asked what it lacks: a search that
-    is about other jobs or links is ended then, and the next one begins.
+    One search is under way at a time. Whenever a plan comes into force, the policy is asked what it lacks: a search
+    that is about other jobs or links is ended then, and the next one begins.
     """
 
     def __init__(self, *, after_s: float, again: bool) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 
-from echelon.completion import Completion, Until
 from echelon.execution import (
+    Completion,
     Instruction,
     IterationFinished,
     IterationRecord,
@@ -20,6 +20,7 @@ from echelon.execution import (
     Span,
     StartCompute,
     StartFlow,
+    Until,
 )
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import Flow, FlowKey, Job
@@ -61,7 +62,7 @@ class TrainingEmulator:
     - `nics`: network interfaces by host.
     - `identities`: by (job, flow). With a `ShimIdentity` the job's senders write the shim; with a `SegmentIdentity` the
       job sends over TCP.
-    - `iterations` and `until` say when the run is over (`echelon.completion`); with None iterations it goes on until
+    - `iterations` and `until` say when the run is over (`echelon.execution`); with None iterations it goes on until
       the caller lets no more time pass.
     - `traffic` plays as long as the run lasts, drawn from `seed`.
     - `paced` says that `pace` will tell senders with the shim their rates.

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from echelon.completion import Completion
 from echelon.errors import RunError
+from echelon.execution import Completion
 from echelon.lab.hosts import sandbox
 from echelon.lab.hosts.backends.base import BACKENDS, HostFabric
 from echelon.lab.hosts.loop import RealTimeLoop, watch_end

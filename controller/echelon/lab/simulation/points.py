@@ -31,7 +31,6 @@ from echelon.p4program import program
 _ROOT = Path(__file__).parents[2]
 _FLUID = (
     "allocation.py",
-    "completion.py",
     "execution.py",
     "fabric",
     "fluid",

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.completion import Completion
+from echelon.execution import Completion
 from echelon.jobs.graph import Flow, Job
 from echelon.lab.scenarios.results import ObservedComputing, ObservedOperation
 from echelon_torch.programs.iterations import ProgramIterations

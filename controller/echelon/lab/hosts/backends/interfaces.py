@@ -23,7 +23,7 @@ from pathlib import Path
 
 from echelon.errors import RunError
 from echelon.fabric.model import Fabric
-from echelon.netns import enter
+from echelon.processes import enter
 
 _OWN = "/proc/thread-self/ns/net"
 _IPV6_SWITCHES = [Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6") for name in ("all", "default")]

@@ -29,9 +29,8 @@ from echelon.client import Client, ClientError
 from echelon.documents import DocumentError, parse_document
 from echelon.errors import RunError
 from echelon.fabric import builders
-from echelon.fabric.load import FabricSpec, build_fabric
+from echelon.fabric.load import FabricSpec, build_fabric, fabric_text
 from echelon.fabric.model import Fabric, LinkEnd
-from echelon.fabric.write import fabric_text
 from echelon.lab.hosts.backends.interfaces import (
     Batch,
     address,

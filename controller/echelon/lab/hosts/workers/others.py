@@ -16,9 +16,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol, Self, cast
 
-from echelon.completion import Completion
 from echelon.errors import RunError
-from echelon.execution import JobRecord
+from echelon.execution import Completion, JobRecord
 from echelon.extras import plug_in
 from echelon.lab.hosts.backends.base import HostFabric
 from echelon.lab.hosts.loop import RealTimeLoop

@@ -28,7 +28,7 @@ from echelon.lab.endhosts.shim import DISCARD_PORT, SHIM_AT, SHIM_PORT, UNSTAMPE
 from echelon.lab.endhosts.transport import FlowReceiver, FlowSender
 from echelon.lab.hosts.loop import RealTimeLoop
 from echelon.lab.hosts.workers.messages import Assignment, ConstantRate, ShimCarriage, TcpCarriage
-from echelon.socket_options import (
+from echelon.processes import (
     ECT0,
     IP_MTU_DISCOVER,
     IP_PMTUDISC_DO,
