@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from struct import Struct
 
-from echelon.lab.endhosts.segments import DataSegment
-from echelon.lab.endhosts.shim import MEMORY_UNIT, STRAGGLER_FROM, UNSTAMPED
+from echelon.lab.endhosts.shim import MEMORY_UNIT, STRAGGLER_FROM, UNSTAMPED, DataSegment
 from echelon.rankings.base import HostView, Ranking
 from echelon.targets.virtual import Clock
 

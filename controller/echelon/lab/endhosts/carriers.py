@@ -12,15 +12,16 @@ from echelon.fabric.model import Fabric
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Flow, FlowKey, Job
 from echelon.lab.endhosts.agreement import Agreement, FlowUrgency, SentBytes, acknowledgement_urgency
-from echelon.lab.endhosts.flow_ends import NS_PER_S, FlowEnds
-from echelon.lab.endhosts.segments import AckSegment, DataSegment, PacketTally
 from echelon.lab.endhosts.shim import (
     DISCARD_PORT_BYTES,
     MAX_REMAINING,
     UDP_DESTINATION,
     UDP_SOURCE,
     UNSTAMPED,
+    AckSegment,
+    DataSegment,
     FlowAddress,
+    PacketTally,
     ShimFrames,
     flow_key,
     read_frame,
@@ -29,7 +30,7 @@ from echelon.lab.endhosts.tcp.frames import TcpAddress
 from echelon.lab.endhosts.tcp.newreno import Aggressiveness
 from echelon.lab.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings, TcpTally
 from echelon.lab.endhosts.tcp.stack import Connection, TcpStack
-from echelon.lab.endhosts.transport import FlowReceiver, FlowSender
+from echelon.lab.endhosts.transport import NS_PER_S, FlowEnds, FlowReceiver, FlowSender
 from echelon.lab.scenarios.scenario import Congestion, Transport
 from echelon.lowering.identity import SegmentIdentity, ShimIdentity
 from echelon.rankings.base import Ranking

@@ -35,9 +35,9 @@ from echelon.lab.endhosts.carriers import (
     TcpCarrier,
 )
 from echelon.lab.endhosts.cross_traffic import CrossTraffic
-from echelon.lab.endhosts.flow_ends import NS_PER_S
 from echelon.lab.endhosts.shim import FlowAddress, background_frame
 from echelon.lab.endhosts.tcp.sender import TcpSettings
+from echelon.lab.endhosts.transport import NS_PER_S
 from echelon.lab.scenarios.scenario import Background, Delay, Transport
 from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity

@@ -8,13 +8,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 
-from echelon.lab.endhosts.segments import DataSegment
 from echelon.lab.endhosts.shim import (
     HEADER_BYTES,
     MAX_REMAINING,
     SHIM_AT,
     SHIM_PORT,
     SHIM_VERSION,
+    DataSegment,
     ShimPayloads,
     flow_key,
     read_payload,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from echelon.lab.endhosts.flow_ends import CREDIT_SEGMENTS, FlowEnds, SegmentPacer
-from echelon.lab.endhosts.segments import AckSegment, DataSegment
-from echelon.lab.endhosts.transport import FlowSender
+from echelon.lab.endhosts.shim import AckSegment, DataSegment
+from echelon.lab.endhosts.transport import CREDIT_SEGMENTS, FlowEnds, FlowSender, SegmentPacer
 from tests.echelon.lab.endhosts.conftest import ToyClock
 
 SECOND = 10**9

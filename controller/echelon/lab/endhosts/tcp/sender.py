@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from echelon.lab.endhosts.segments import PacketTally
+from echelon.lab.endhosts.shim import PacketTally
 from echelon.lab.endhosts.tcp.frames import (
     ACK,
     CWR,

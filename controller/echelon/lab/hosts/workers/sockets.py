@@ -22,10 +22,19 @@ from echelon.errors import RunError
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Flow, Job
 from echelon.lab.endhosts.agreement import Agreement
-from echelon.lab.endhosts.flow_ends import FlowEnds
-from echelon.lab.endhosts.segments import AckSegment, DataSegment, PacketTally
-from echelon.lab.endhosts.shim import DISCARD_PORT, SHIM_AT, SHIM_PORT, UNSTAMPED, ShimPayloads, flow_key, read_payload
-from echelon.lab.endhosts.transport import FlowReceiver, FlowSender
+from echelon.lab.endhosts.shim import (
+    DISCARD_PORT,
+    SHIM_AT,
+    SHIM_PORT,
+    UNSTAMPED,
+    AckSegment,
+    DataSegment,
+    PacketTally,
+    ShimPayloads,
+    flow_key,
+    read_payload,
+)
+from echelon.lab.endhosts.transport import FlowEnds, FlowReceiver, FlowSender
 from echelon.lab.hosts.loop import RealTimeLoop
 from echelon.lab.hosts.workers.messages import Assignment, ConstantRate, ShimCarriage, TcpCarriage
 from echelon.processes import (

@@ -14,8 +14,7 @@ import pytest
 
 from echelon.errors import RunError
 from echelon.jobs.graph import ComputeUnit, Flow, Job
-from echelon.lab.endhosts.segments import DataSegment
-from echelon.lab.endhosts.shim import SHIM_PORT, SHIM_VERSION, ShimPayloads, flow_key
+from echelon.lab.endhosts.shim import SHIM_PORT, SHIM_VERSION, DataSegment, ShimPayloads, flow_key
 from echelon.lab.hosts.loop import RealTimeLoop
 from echelon.lab.hosts.workers.messages import Assignment, ShimCarriage, TcpCarriage
 from echelon.lab.hosts.workers.sockets import (
