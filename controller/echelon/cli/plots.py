@@ -57,7 +57,7 @@ def plot(
     notes: list[str] = []
     try:
         first, last = _range(iterations)
-        if (of_sweep := sweep.load(results)) is not None:
+        if (of_sweep := sweep.load_sweep(results)) is not None:
             selection = Excerpt()
             files = _draw_sweep(of_sweep, kind or [], selection, out, formats.split(","), width, policy or ())
             notes = [f"{sweep.KIND}: {note}" for note in selection.notes]

@@ -284,7 +284,7 @@ class _Daemon:
 
     def _observe(self, exchange: Exchange) -> None:
         route, role = exchange.route or None, exchange.role
-        self._metrics.note(RequestAnswered(exchange.method, route, exchange.status, role, exchange.duration_s))
+        self._metrics.count(RequestAnswered(exchange.method, route, exchange.status, role, exchange.duration_s))
 
     def _is_quiet(self) -> bool:
         return self._service.leading is None or self._service.leading.is_quiet

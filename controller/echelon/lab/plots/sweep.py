@@ -44,7 +44,7 @@ class MeasuredSweep:
     """The same in words, the first of them."""
 
 
-def load(path: Path) -> MeasuredSweep | None:
+def load_sweep(path: Path) -> MeasuredSweep | None:
     """Return the sweep in the directory `path`; None if there is none. Raise `DocumentError` if it is damaged."""
     file = path / SWEEP
     if not file.is_file():

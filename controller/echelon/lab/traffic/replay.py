@@ -365,11 +365,11 @@ class TrafficReceiver:
         if wanted:
             data = connection.recv(wanted)
             count = len(data)
-            whole = reception.take_header(data) if data else False
+            whole = reception.read_header(data) if data else False
         else:
             # The kernel drops the bytes instead of copying them.
             count = connection.recv_into(self._buffer, min(reception.left, _BUFFER_BYTES), socket.MSG_TRUNC)
-            whole = reception.take(count) if count else False
+            whole = reception.skip(count) if count else False
         if not count:
             self._close(connection.fileno(), broken=not reception.idle)
             return False

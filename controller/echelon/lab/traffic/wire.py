@@ -109,8 +109,8 @@ class Reception:
         """Whether the connection is between two transfers."""
         return not self.left and not self._partial
 
-    def take_header(self, data: bytes) -> bool:
-        """Take `data`, at most `header_wants` bytes; return whether that completes a transfer no longer than its
+    def read_header(self, data: bytes) -> bool:
+        """Read `data`, at most `header_wants` bytes; return whether that completes a transfer no longer than its
         header.
 
         Raises `WireError`.
@@ -124,7 +124,7 @@ class Reception:
             raise WireError("the connection does not carry a replayed flow")
         return not self.left
 
-    def take(self, count: int) -> bool:
-        """Take so many of the bytes `left`; return whether that completes the transfer."""
+    def skip(self, count: int) -> bool:
+        """Skip so many of the bytes `left`; return whether that completes the transfer."""
         self.left -= count
         return not self.left

@@ -35,8 +35,8 @@ class RequestRates:
         self._buckets: dict[str, tuple[float, float]] = {}
         """What was left in each bucket, and when."""
 
-    def take(self, name: str, per_s: int) -> float:
-        """Take one request, and return 0; or return the seconds until there will be one."""
+    def admit(self, name: str, per_s: int) -> float:
+        """Admit one request, and return 0; or return the seconds until one will be admitted."""
         now = self._clock()
         left, at = self._buckets.get(name, (float(per_s), now))
         left = min(float(per_s), left + (now - at) * per_s)
@@ -135,7 +135,7 @@ class Gate:
         if principal is None or principal.token is None or principal.limits.requests_per_s is None:
             return
         most = principal.limits.requests_per_s
-        wait_s = self._rates.take(principal.token, most)
+        wait_s = self._rates.admit(principal.token, most)
         if wait_s:
             reason = f"token '{principal.token}' has made its {most} requests of this second (come back later)"
             raise RequestError(429, reason, headers={"Retry-After": str(ceil(wait_s))})

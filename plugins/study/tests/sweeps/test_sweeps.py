@@ -19,7 +19,7 @@ from echelon.cli import app
 from echelon.lab.plots import Excerpt
 from echelon.lab.plots.style import Style
 from echelon.lab.plots.sweep import draw as draw_picture
-from echelon.lab.plots.sweep import load as load_picture
+from echelon.lab.plots.sweep import load_sweep as load_picture
 from echelon.progress import Unseen
 from echelon_study.points.cluster import DaskCluster
 from echelon_study.points.tasks import Cluster, SweepError

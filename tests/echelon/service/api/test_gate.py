@@ -392,11 +392,11 @@ def test_no_more_than_its_requests_in_any_time(per_s: int, pauses_s: list[float]
     passed: list[float] = []
     for pause_s in pauses_s:
         now += pause_s
-        wait_s = rates.take("t", per_s)
-        assert rates.take("other", 10**6) == 0
+        wait_s = rates.admit("t", per_s)
+        assert rates.admit("other", 10**6) == 0
         if wait_s:
             now += wait_s + 1e-9
-            assert rates.take("t", per_s) == 0
+            assert rates.admit("t", per_s) == 0
         passed.append(now)
     for first in range(len(passed)):
         elapsed_s = passed[-1] - passed[first]
