@@ -397,10 +397,10 @@ def show(
             fail(str(error))
         job = build_job(spec)
         for path in out or ():
-            from echelon.lab.plots import job as picture
+            from echelon.lab.plots.others import draw_job
 
             progress.stage(f"drawing {path.name}")
-            draw_file(lambda style: [picture.draw(job, tuple(spec.hosts), style)], path)
+            draw_file(lambda style: [draw_job(job, tuple(spec.hosts), style)], path)
     if as_json:
         tables.show_json(_plain(job))
         return

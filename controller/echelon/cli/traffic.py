@@ -92,9 +92,9 @@ def show(
         in_bursts = burst_share(schedule, length_us) if length_us else None
         loads = pair_loads(schedule)
         if out is not None:
-            from echelon.lab.plots import schedule as picture
+            from echelon.lab.plots.others import draw_schedule
 
-            draw_file(lambda style: [picture.draw(schedule, file.name, style)], out)
+            draw_file(lambda style: [draw_schedule(schedule, file.name, style)], out)
         if as_json:
             tables.show_json(
                 {

@@ -25,7 +25,6 @@ from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from echelon.errors import Code, CodedError
@@ -441,9 +440,7 @@ class Workforce:
             os.close(stop_read)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
         for reader in self._results:
             reader.close()

@@ -17,9 +17,9 @@ from typer.testing import CliRunner, Result
 import echelon
 from echelon.cli import app
 from echelon.lab.plots import Excerpt
+from echelon.lab.plots.others import draw_sweep as draw_picture
+from echelon.lab.plots.others import load_sweep as load_picture
 from echelon.lab.plots.style import Style
-from echelon.lab.plots.sweep import draw as draw_picture
-from echelon.lab.plots.sweep import load_sweep as load_picture
 from echelon.progress import Unseen
 from echelon_study.points.cluster import DaskCluster
 from echelon_study.points.tasks import Cluster, SweepError

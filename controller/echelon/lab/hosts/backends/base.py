@@ -6,7 +6,6 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Protocol, Self
 
 from echelon.fabric.model import Fabric, LinkEnd
@@ -69,9 +68,7 @@ class NamespaceFabric:
             self._closing = building.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closing.close()
 
     def interfaces(self, switch: str) -> Mapping[int, str]:
@@ -136,9 +133,7 @@ class HostFabric(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
     def interfaces(self, switch: str) -> Mapping[int, str]:
         """Return the interfaces by port number, in the network namespace that the fabric was entered in."""

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Self
 
 from echelon.errors import RunError
@@ -105,9 +105,7 @@ class MininetFabric:
             self._closing = building.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closing.close()
 
     def interfaces(self, switch: str) -> Mapping[int, str]:

@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, get_args
 
 from echelon.jobs.graph import Job
 
@@ -98,22 +98,7 @@ Order = Connect | Begin | StartBackground | StopWorkers
 """The messages from the coordinator to a worker."""
 Message = Report | Order
 
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        WorkerReady,
-        Connected,
-        StepStarted,
-        StepFinished,
-        IterationDone,
-        Stopped,
-        Failed,
-        Connect,
-        Begin,
-        StartBackground,
-        StopWorkers,
-    )
-}
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def encode(message: Message) -> bytes:
