@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from echelon import cli
 from echelon.errors import RunError
-from echelon.lab.simulation import run
+from echelon.lab import run
 from echelon.lowering.lower import LoweringError
 from echelon.policies import PlanError
 from echelon.progress import UNSEEN

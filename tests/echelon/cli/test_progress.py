@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from echelon.cli.progress import EVERY
+from echelon.lab.run import compare, place, unwatched
 from echelon.lab.scenarios.scenario import load_scenario
-from echelon.lab.simulation.run import compare, place, unwatched
 from echelon.progress import Account, Unseen
 from echelon_study.placement.choose import place_jobs
 

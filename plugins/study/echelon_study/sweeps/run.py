@@ -21,10 +21,10 @@ from statistics import fmean
 from typing import Any
 
 from echelon.lab import FLUID
+from echelon.lab.points import Stored, code_digest
+from echelon.lab.run import scenario_digest, simulate
 from echelon.lab.scenarios.results import summary
 from echelon.lab.scenarios.scenario import scenario_of
-from echelon.lab.simulation.points import Stored, code_digest
-from echelon.lab.simulation.run import scenario_digest, simulate
 from echelon.progress import UNSEEN, CommandProgress
 from echelon_study.experiments.tables import Cell, Table
 from echelon_study.points.lines import LineStore

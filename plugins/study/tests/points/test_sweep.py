@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.simulation.points import PointStore, Stored
+from echelon.lab.points import PointStore, Stored
 from echelon.progress import Unseen
 from echelon_study.points.tasks import SweepError, Task, sweep
 from plugins.study.tests.points.measuring import die, die_once, refuse, square
@@ -145,7 +145,7 @@ KILLED = """
 import sys
 from functools import partial
 from pathlib import Path
-from echelon.lab.simulation.points import PointStore
+from echelon.lab.points import PointStore
 from echelon_study.points.tasks import Task, sweep
 from plugins.study.tests.points.measuring import stay
 where = Path(sys.argv[1])

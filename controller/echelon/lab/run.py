@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from echelon.documents import DocumentError
 from echelon.lab import FLUID, VIRTUAL
+from echelon.lab.comparison import PolicyComparison
+from echelon.lab.points import PointStore, Stored, code_digest, run_from_json, run_to_json
 from echelon.lab.scenarios.results import PolicyRun, alone_iterations_s
 from echelon.lab.scenarios.scale import scaled
 from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
-from echelon.lab.simulation.comparison import PolicyComparison
-from echelon.lab.simulation.points import PointStore, Stored, code_digest, run_from_json, run_to_json
 from echelon.lab.traffic.schedule import Schedule
 from echelon.policies import PlanError, PolicyChoiceError, make_policy
 from echelon.progress import UNSEEN, CommandProgress

@@ -28,7 +28,7 @@ from echelon.lab.traffic.outcome import FlowOutcome
 from echelon.lab.traffic.schedule import PacedFlow, ScheduledFlow
 from echelon.p4program import program
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[1]
 _FLUID = (
     "allocation.py",
     "execution.py",
