@@ -100,11 +100,6 @@ def notify_stopping(status: str = "") -> bool:
     return _notify("STOPPING=1", status)
 
 
-def notify_status(text: str) -> bool:
-    """Set the line that `systemctl status` shows."""
-    return _notify(status=text)
-
-
 def notify_alive() -> bool:
     """Report that the service is alive. Call it at least every `watchdog_s` seconds, or systemd restarts the
     service."""

@@ -27,8 +27,8 @@ def supervisor(
 def test_what_is_said_arrives(supervisor: socket.socket) -> None:
     assert daemon.notify_ready("leads, 4 switches")
     assert supervisor.recv(4096) == b"READY=1\nSTATUS=leads, 4 switches"
-    assert daemon.notify_status("plan 7\nREADY=0")
-    assert supervisor.recv(4096) == b"STATUS=plan 7 READY=0"
+    assert daemon.notify_stopping("plan 7\nREADY=0")
+    assert supervisor.recv(4096) == b"STOPPING=1\nSTATUS=plan 7 READY=0"
     assert daemon.notify_alive()
     assert supervisor.recv(4096) == b"WATCHDOG=1"
     assert daemon.notify_stopping()
