@@ -114,8 +114,11 @@ def show(
             ("flows", str(len(ordered))),
             ("duration", figures.duration(schedule.duration_us / 1e6)),
             ("offered load", _rate(schedule.offered_bps)),
-            ("mean size", _size(schedule.total_bytes / len(ordered)) if ordered else ""),
-            ("median, 99 %", f"{_size(percentile(ordered, 50))}, {_size(percentile(ordered, 99))}" if ordered else ""),
+            ("mean size", figures.size(schedule.total_bytes / len(ordered)) if ordered else ""),
+            (
+                "median, 99 %",
+                f"{figures.size(percentile(ordered, 50))}, {figures.size(percentile(ordered, 99))}" if ordered else "",
+            ),
             ("in bursts", "" if in_bursts is None else f"{in_bursts:.2%} of bytes"),
         ]
         tables.pairs([*facts, *((key, value) for key, value in schedule.about.items())])
@@ -124,7 +127,7 @@ def show(
             tables.Column("from", lambda of: of.pair[0]),
             tables.Column("to", lambda of: of.pair[1]),
             tables.Column("flows", right=True),
-            tables.Column("bytes", lambda of: _size(of.total_bytes), right=True),
+            tables.Column("bytes", lambda of: figures.size(of.total_bytes), right=True),
             tables.Column("load", lambda of: _rate(of.offered_bps), right=True),
             tables.Column("share", lambda of: f"{of.total_bytes / total:.1%}", right=True),
         )
@@ -157,9 +160,9 @@ def sizes(
     from echelon.lab.traffic.sizes import READINGS, builtin_sizes, load_sizes
 
     def row(name: str) -> tuple[str, ...]:
-        means = (_size(float(load_sizes(name, reading).mean_bytes)) for reading in READINGS)
+        means = (figures.size(float(load_sizes(name, reading).mean_bytes)) for reading in READINGS)
         points = load_sizes(name).points
-        return name, *means, _size(load_sizes(name).quantile(_HALF)), _size(points[-1][0])
+        return name, *means, figures.size(load_sizes(name).quantile(_HALF)), figures.size(points[-1][0])
 
     with _one_line_errors():
         if as_json:
@@ -188,18 +191,8 @@ def _plain_sizes(name: str) -> dict[str, object]:
     return {"name": name, "about": known.about, "mean_bytes": means, "points": points}
 
 
-def _size(size_bytes: float | None) -> str:
-    """Return a size to four significant digits."""
-    if size_bytes is None:
-        return figures.NONE
-    factor, unit = next(((f, u) for f, u in _SIZE_UNITS if size_bytes >= f), _SIZE_UNITS[-1])
-    return f"{size_bytes / factor:.4g} {unit}"
-
-
 _HALF = math.nextafter(0.5, 0)
 """The size that exactly half of all flows do not exceed is the median."""
-
-_SIZE_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
 
 
 # --- receive, send -------------------------------------------------------------------------------------------------
@@ -232,7 +225,7 @@ def receive(
             tables.show_json(seen)
             return
         broken = f", {seen.broken} connections ended early" if seen.broken else ""
-        typer.echo(f"received {seen.transfers} flows, {_size(seen.total_bytes)}{broken}")
+        typer.echo(f"received {seen.transfers} flows, {figures.size(seen.total_bytes)}{broken}")
 
 
 @app.command()

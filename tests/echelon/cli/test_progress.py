@@ -18,7 +18,7 @@ import pytest
 from echelon.cli.progress import EVERY
 from echelon.lab.run import compare, place, unwatched
 from echelon.lab.scenarios.scenario import load_scenario
-from echelon.progress import Account, Unseen
+from echelon.progress import Account, CommandProgress
 from echelon_study.placement.choose import place_jobs
 
 SCENARIOS = Path(__file__).parents[3] / "topologies/scenarios"
@@ -35,7 +35,7 @@ class Clock:
         return self.now_s
 
 
-class Heard(Unseen):
+class Heard(CommandProgress):
     """Everything that a progress was told of, in order."""
 
     def __init__(self) -> None:

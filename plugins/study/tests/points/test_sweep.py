@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from echelon.lab.points import PointStore, Stored
-from echelon.progress import Unseen
+from echelon.progress import CommandProgress
 from echelon_study.points.tasks import SweepError, Task, sweep
 from plugins.study.tests.points.measuring import die, die_once, refuse, square
 
@@ -35,7 +35,7 @@ def asked(log: Path) -> list[int]:
     return [int(line.split()[0]) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-class Listener(Unseen):
+class Listener(CommandProgress):
     """A progress that remembers, and interrupts when `last` parts are done."""
 
     def __init__(self, last: int | None = None) -> None:
