@@ -42,99 +42,6 @@ _FULL_PERIOD_S = 600.0
 """The least time from one full collection to the next."""
 _FULL_SHARE = 1 / 1000
 """The largest share of the time that full collections take."""
-
-
-async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable[[], bool]) -> None:
-    """Collect garbage whenever `is_quiet` has been true for a while. Runs until it is cancelled.
-
-    While `is_starting`, nothing limits the number of new objects: the first plan makes them, and they stay.
-
-    A plan is made of very many objects, hardly any of which are garbage in cycles. By its own rule the collector would
-    look at them again and again while more are made. Here it looks at new objects when nothing is under way, and then
-    leaves them alone until a full collection. Full collections take a small share of the time, however many objects
-    there are.
-    """
-    gc.disable()
-    try:
-        due_s = time.monotonic() + _look_at_all()
-        was_quiet = False
-        while True:
-            await asyncio.sleep(_PERIOD_S)
-            now_quiet = is_quiet()
-            new = gc.get_count()[0]
-            if now_quiet and was_quiet and time.monotonic() >= due_s:
-                due_s = time.monotonic() + _look_at_all()
-            elif (new > _MANY_OBJECTS and not is_starting()) or (now_quiet and was_quiet and new > _FEW_OBJECTS):
-                gc.collect()
-                gc.freeze()
-            was_quiet = now_quiet
-    finally:
-        gc.unfreeze()
-        gc.enable()
-
-
-def _look_at_all() -> float:
-    """Collect among all objects, and return the seconds until that is due again."""
-    began_s = time.monotonic()
-    gc.unfreeze()
-    gc.collect()
-    gc.freeze()
-    return max(_FULL_PERIOD_S, (time.monotonic() - began_s) / _FULL_SHARE)
-
-
-def notify_ready(status: str = "") -> bool:
-    """Report that the service does its work from now on.
-
-    Each function returns whether a supervisor was told. None of them raises.
-    """
-    return _notify("READY=1", status)
-
-
-def notify_reloading() -> bool:
-    """Report that the configuration is being read again; `notify_ready` reports the end."""
-    return _notify("RELOADING=1", clock=True)
-
-
-def notify_stopping(status: str = "") -> bool:
-    """Report that the service is about to end."""
-    return _notify("STOPPING=1", status)
-
-
-def notify_alive() -> bool:
-    """Report that the service is alive. Call it at least every `watchdog_s` seconds, or systemd restarts the
-    service."""
-    return _notify("WATCHDOG=1")
-
-
-def watchdog_s() -> float | None:
-    """Return half the time, in seconds, after which systemd restarts a silent service; None if it does not watch."""
-    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
-        return None
-    try:
-        return int(os.environ["WATCHDOG_USEC"]) / 2_000_000 or None
-    except (KeyError, ValueError):
-        return None
-
-
-def _notify(state: str = "", status: str = "", *, clock: bool = False) -> bool:
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address.startswith(("/", "@")):
-        return False
-    lines = [line for line in (state, f"STATUS={' '.join(status.split())}" if status else "") if line]
-    if clock:
-        lines.append(f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
-    if address.startswith("@"):
-        address = "\0" + address[1:]
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
-            # Never wait for a supervisor that does not read.
-            out.setblocking(False)
-            out.sendto("\n".join(lines).encode(), address)
-    except OSError:
-        return False
-    return True
-
-
 BAD_INPUT = 2
 FAILED = 1
 
@@ -366,3 +273,94 @@ async def _end_tasks() -> None:
         for task in unfinished:
             task.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)
+
+
+async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable[[], bool]) -> None:
+    """Collect garbage whenever `is_quiet` has been true for a while. Runs until it is cancelled.
+
+    While `is_starting`, nothing limits the number of new objects: the first plan makes them, and they stay.
+
+    A plan is made of very many objects, hardly any of which are garbage in cycles. By its own rule the collector would
+    look at them again and again while more are made. Here it looks at new objects when nothing is under way, and then
+    leaves them alone until a full collection. Full collections take a small share of the time, however many objects
+    there are.
+    """
+    gc.disable()
+    try:
+        due_s = time.monotonic() + _look_at_all()
+        was_quiet = False
+        while True:
+            await asyncio.sleep(_PERIOD_S)
+            now_quiet = is_quiet()
+            new = gc.get_count()[0]
+            if now_quiet and was_quiet and time.monotonic() >= due_s:
+                due_s = time.monotonic() + _look_at_all()
+            elif (new > _MANY_OBJECTS and not is_starting()) or (now_quiet and was_quiet and new > _FEW_OBJECTS):
+                gc.collect()
+                gc.freeze()
+            was_quiet = now_quiet
+    finally:
+        gc.unfreeze()
+        gc.enable()
+
+
+def _look_at_all() -> float:
+    """Collect among all objects, and return the seconds until that is due again."""
+    began_s = time.monotonic()
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+    return max(_FULL_PERIOD_S, (time.monotonic() - began_s) / _FULL_SHARE)
+
+
+def notify_ready(status: str = "") -> bool:
+    """Report that the service does its work from now on.
+
+    Each function returns whether a supervisor was told. None of them raises.
+    """
+    return _notify("READY=1", status)
+
+
+def notify_reloading() -> bool:
+    """Report that the configuration is being read again; `notify_ready` reports the end."""
+    return _notify("RELOADING=1", clock=True)
+
+
+def notify_stopping(status: str = "") -> bool:
+    """Report that the service is about to end."""
+    return _notify("STOPPING=1", status)
+
+
+def notify_alive() -> bool:
+    """Report that the service is alive. Call it at least every `watchdog_s` seconds, or systemd restarts the
+    service."""
+    return _notify("WATCHDOG=1")
+
+
+def watchdog_s() -> float | None:
+    """Return half the time, in seconds, after which systemd restarts a silent service; None if it does not watch."""
+    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    try:
+        return int(os.environ["WATCHDOG_USEC"]) / 2_000_000 or None
+    except (KeyError, ValueError):
+        return None
+
+
+def _notify(state: str = "", status: str = "", *, clock: bool = False) -> bool:
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return False
+    lines = [line for line in (state, f"STATUS={' '.join(status.split())}" if status else "") if line]
+    if clock:
+        lines.append(f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+            # Never wait for a supervisor that does not read.
+            out.setblocking(False)
+            out.sendto("\n".join(lines).encode(), address)
+    except OSError:
+        return False
+    return True
