@@ -32,7 +32,7 @@ from echelon.service.leader import Leader
 from echelon.service.store import Candidate, Leadership, Store, StoreError, StoreUnavailableError, open_store
 from echelon.service.told import Metrics
 
-_PERIOD_S = 1.0
+_COLLECT_PERIOD_S = 1.0
 _FEW_OBJECTS = 50_000
 """The number of new objects up to which a collection is not worth its time."""
 _MANY_OBJECTS = 2_000_000
@@ -290,7 +290,7 @@ async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable
         due_s = time.monotonic() + _look_at_all()
         was_quiet = False
         while True:
-            await asyncio.sleep(_PERIOD_S)
+            await asyncio.sleep(_COLLECT_PERIOD_S)
             now_quiet = is_quiet()
             new = gc.get_count()[0]
             if now_quiet and was_quiet and time.monotonic() >= due_s:

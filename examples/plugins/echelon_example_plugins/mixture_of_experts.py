@@ -23,8 +23,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from echelon.documents import Duration, Size, problem
-from echelon.jobs.collectives import Collective
-from echelon.jobs.collectives.published import AllToAll, Ring
+from echelon.jobs.collectives import AllToAll, Collective, Ring
 from echelon.jobs.combinators import Block, compute, parallel, replicate, series
 from echelon.jobs.graph import EchelonFlow, IterationGraph
 from echelon.jobs.paradigm import Paradigm

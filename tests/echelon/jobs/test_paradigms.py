@@ -61,7 +61,7 @@ from fractions import Fraction
 
 from echelon.documents import Duration, Size
 from echelon.jobs.collectives import Collective
-from echelon.jobs.collectives.published import AllToAll
+from echelon.jobs.collectives import AllToAll
 from echelon.jobs.combinators import compute, replicate, series
 from echelon.jobs.graph import EchelonFlow
 from echelon.jobs.paradigm import Paradigm

@@ -21,7 +21,7 @@ class Ring:
 
 @pytest.fixture(autouse=True)
 def _every_moment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(daemon, "_PERIOD_S", 0.01)
+    monkeypatch.setattr(daemon, "_COLLECT_PERIOD_S", 0.01)
     monkeypatch.setattr(daemon, "_FEW_OBJECTS", 1000)
     yield
     assert gc.isenabled()

@@ -19,30 +19,8 @@ from echelon.jobs.graph import Job
 from echelon.jobs.spec import JobSpec, RecognitionSpec
 from echelon.lab.hosts.backends.base import HostFabric
 from echelon.lab.hosts.loop import RealTimeLoop, watch_end
+from echelon.lab.hosts.workers import messages
 from echelon.lab.hosts.workers.coordination import Coordination
-from echelon.lab.hosts.workers.messages import (
-    Assignment,
-    Begin,
-    Carriage,
-    Connect,
-    Connected,
-    ConstantRate,
-    Failed,
-    IterationDone,
-    Lines,
-    Order,
-    ShimCarriage,
-    StartBackground,
-    StepFinished,
-    StepStarted,
-    Stopped,
-    StopWorkers,
-    TcpCarriage,
-    WorkerJob,
-    WorkerReady,
-    encode,
-    write_assignment,
-)
 from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.traffic.wire import DEFAULT_PORT
 from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred, said
@@ -56,12 +34,12 @@ class _Connection:
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
-        self.lines = Lines()
+        self.lines = messages.Lines()
         self.host: str | None = None
 
-    def send(self, order: Order) -> None:
+    def send(self, order: messages.Order) -> None:
         with suppress(ConnectionError):  # the reading side notices that it is gone
-            self.socket.sendall(encode(order))
+            self.socket.sendall(messages.encode(order))
 
 
 class Coordinator:
@@ -123,29 +101,29 @@ class Coordinator:
             data = b""
         for message in connection.lines.feed(data):
             match message:
-                case StepStarted() | StepFinished():
+                case messages.StepStarted() | messages.StepFinished():
                     if not self._stopping:
                         self._coordination.note(message)
-                case IterationDone():
+                case messages.IterationDone():
                     if not self._stopping:
                         self._begin(self._coordination.worker_done(message, self._loop.now_ns))
                         if self._coordination.done:
                             self.stop()
-                case WorkerReady(host):
+                case messages.WorkerReady(host):
                     connection.host = host
                     self._present[host] = connection
                     self._not_ready.discard(host)
                     if not self._not_ready:
-                        self._tell_all(Connect())
-                case Connected(host):
+                        self._tell_all(messages.Connect())
+                case messages.Connected(host):
                     self._unconnected.discard(host)
                     if not self._unconnected:
                         self._on_connected()
-                case Stopped(host):
+                case messages.Stopped(host):
                     self._unstopped.discard(host)
                     if not self._unstopped:
                         self._on_stopped()
-                case Failed(host, problem):
+                case messages.Failed(host, problem):
                     raise RunError(f"host {host}: {problem}")
         if not data:
             self._gone(connection)
@@ -154,15 +132,15 @@ class Coordinator:
         """Set time 0 of the run, and tell all workers to begin."""
         origin_ns = self._loop.now_ns + self._lead_ns
         self._on_start(origin_ns)
-        self._tell_all(StartBackground(origin_ns))
+        self._tell_all(messages.StartBackground(origin_ns))
         self._begin(self._coordination.start(origin_ns))
 
-    def _begin(self, orders: Sequence[Begin]) -> None:
+    def _begin(self, orders: Sequence[messages.Begin]) -> None:
         for order in orders:
             for host in sorted(self._coordination.busy_workers(order.job)):
                 self._present[host].send(order)
 
-    def _tell_all(self, order: Order) -> None:
+    def _tell_all(self, order: messages.Order) -> None:
         for connection in self._present.values():
             connection.send(order)
 
@@ -171,7 +149,7 @@ class Coordinator:
         if self._stopping:
             return
         self._stopping = True
-        self._tell_all(StopWorkers())
+        self._tell_all(messages.StopWorkers())
         if not self._unstopped:
             self._on_stopped()
 
@@ -218,13 +196,13 @@ class WorkerProcesses:
         """Process ids by host."""
         return {host: process.pid for host, process in self._processes.items()}
 
-    def assign(self, assignments: Mapping[str, Assignment]) -> None:
+    def assign(self, assignments: Mapping[str, messages.Assignment]) -> None:
         """Hand out the assignments. Raises `RunError` if a worker has ended already."""
         for host, process in self._processes.items():
             assert process.stdin is not None
             try:
                 with process.stdin:
-                    write_assignment(assignments[host], process.stdin)
+                    messages.write_assignment(assignments[host], process.stdin)
             except BrokenPipeError:
                 process.wait()
                 raise self._ended(host) from None
@@ -292,12 +270,16 @@ def check_senders(scenario: Scenario) -> None:
     """Raise `RunError` for a job whose flows no sender here can send."""
     for job in emulated(scenario):
         carriage = _carriage(scenario.specs[job.name], 0, {})
-        if scenario.traffic and isinstance(carriage, TcpCarriage) and carriage.destination_port == DEFAULT_PORT:
+        if (
+            scenario.traffic
+            and isinstance(carriage, messages.TcpCarriage)
+            and carriage.destination_port == DEFAULT_PORT
+        ):
             # Both would listen, and the kernel would spread connections over the two.
             raise RunError(f"job {job.name}: port {DEFAULT_PORT} is for cross traffic (give the job another port)")
 
 
-def assign(scenario: Scenario, numbers: Numbers, control: Path) -> dict[str, Assignment]:
+def assign(scenario: Scenario, numbers: Numbers, control: Path) -> dict[str, messages.Assignment]:
     """Return the assignments by host. `control` is the coordinator's socket.
 
     Raises `RunError` for a job whose flows no sender here can send.
@@ -306,12 +288,12 @@ def assign(scenario: Scenario, numbers: Numbers, control: Path) -> dict[str, Ass
     carriages = {job.name: _carriage(scenario.specs[job.name], *numbers[job.name]) for job in jobs}
     transport = scenario.transport
     return {
-        host: Assignment(
+        host: messages.Assignment(
             host=host,
             control=str(control),
             addresses={name: of.ipv4 for name, of in scenario.fabric.hosts.items()},
             jobs=tuple(
-                WorkerJob(
+                messages.WorkerJob(
                     job,
                     {d.iteration: d.delay_s for d in scenario.delays if (d.job, d.worker) == (job.name, host)},
                     carriages[job.name],
@@ -328,7 +310,7 @@ def assign(scenario: Scenario, numbers: Numbers, control: Path) -> dict[str, Ass
             ecn=transport.ecn,
             computing=scenario.compute,
             sends=tuple(
-                ConstantRate(traffic.dst, traffic.rate_bps, traffic.packet_bytes, _BACKGROUND_PORTS + index)
+                messages.ConstantRate(traffic.dst, traffic.rate_bps, traffic.packet_bytes, _BACKGROUND_PORTS + index)
                 for index, traffic in enumerate(scenario.background)
                 if traffic.src == host
             ),
@@ -344,16 +326,16 @@ def _rate_bps(fabric: Fabric, host: str, host_rate_bps: int | None) -> int:
     return link_bps if host_rate_bps is None else min(link_bps, host_rate_bps)
 
 
-def _carriage(spec: JobSpec, number: int, flows: Mapping[str, int]) -> Carriage:
+def _carriage(spec: JobSpec, number: int, flows: Mapping[str, int]) -> messages.Carriage:
     recognition = spec.recognition
     return _CARRIAGES[recognition.by, recognition.protocol or "tcp"](spec.job, recognition, number, flows)
 
 
-def _shim(_job: str, _recognition: RecognitionSpec, number: int, flows: Mapping[str, int]) -> Carriage:
-    return ShimCarriage(number, flows)
+def _shim(_job: str, _recognition: RecognitionSpec, number: int, flows: Mapping[str, int]) -> messages.Carriage:
+    return messages.ShimCarriage(number, flows)
 
 
-def _tcp(job: str, recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]) -> Carriage:
+def _tcp(job: str, recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]) -> messages.Carriage:
     source, destination = recognition.source_port, recognition.destination_port
     assert source is not None  # checked where the file was read
     assert destination is not None
@@ -362,10 +344,10 @@ def _tcp(job: str, recognition: RecognitionSpec, _number: int, _flows: Mapping[s
             f"job {job}: source and destination port are both {source}: workers that send to each other would have "
             "one connection for both (give them different ports)"
         )
-    return TcpCarriage(source, destination)
+    return messages.TcpCarriage(source, destination)
 
 
-def _plain_udp(job: str, _recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]) -> Carriage:
+def _plain_udp(job: str, _recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]) -> messages.Carriage:
     raise RunError(f"job {job}: workers cannot send plain UDP (recognise the job by shim, or by bytes over tcp)")
 
 

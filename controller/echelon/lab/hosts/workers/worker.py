@@ -20,27 +20,7 @@ from echelon.execution import StartCompute, StartFlow, Turns
 from echelon.jobs import analysis
 from echelon.jobs.graph import ComputeUnit, Flow, Job
 from echelon.lab.hosts.loop import RealTimeLoop
-from echelon.lab.hosts.workers.messages import (
-    Assignment,
-    Begin,
-    Carriage,
-    Connect,
-    Connected,
-    Failed,
-    IterationDone,
-    Lines,
-    Report,
-    ShimCarriage,
-    StartBackground,
-    StepFinished,
-    StepStarted,
-    Stopped,
-    StopWorkers,
-    TcpCarriage,
-    WorkerJob,
-    WorkerReady,
-    encode,
-)
+from echelon.lab.hosts.workers import messages
 from echelon.lab.hosts.workers.sockets import (
     ConstantRateSender,
     Discard,
@@ -255,9 +235,9 @@ class WorkerExecution:
         return out
 
 
-_CARRIERS: Mapping[type[Carriage], Callable[..., Mapping[str, SocketCarrier]]] = {
-    ShimCarriage: shim_carriers,
-    TcpCarriage: tcp_carriers,
+_CARRIERS: Mapping[type[messages.Carriage], Callable[..., Mapping[str, SocketCarrier]]] = {
+    messages.ShimCarriage: shim_carriers,
+    messages.TcpCarriage: tcp_carriers,
 }
 """The function that opens a host's sockets, by the kind of carriage."""
 
@@ -265,7 +245,7 @@ _CARRIERS: Mapping[type[Carriage], Callable[..., Mapping[str, SocketCarrier]]] =
 class JobPart:
     """The host's part of one job."""
 
-    def __init__(self, worker: Worker, job: WorkerJob, computing: Computing) -> None:
+    def __init__(self, worker: Worker, job: messages.WorkerJob, computing: Computing) -> None:
         self._worker = worker
         self._name = job.job.name
         self._execution = WorkerExecution(job.job, worker.host, delays=job.delays)
@@ -286,29 +266,29 @@ class JobPart:
         for instruction in instructions:
             match instruction:
                 case StartCompute(name, _, duration_s):
-                    self._report(StepStarted, name)
+                    self._report(messages.StepStarted, name)
                     self._computing.start(duration_s, partial(self._on_computed, name))
                 case StartFlow(flow, iteration):
                     self.carrier.send(flow, iteration)
                 case WorkerFinished(iteration):
                     counts = self.carrier.counts
-                    self._worker.report(IterationDone(self._worker.host, self._name, iteration, *counts))
+                    self._worker.report(messages.IterationDone(self._worker.host, self._name, iteration, *counts))
 
-    def _report(self, kind: type[StepStarted | StepFinished], step: str) -> None:
+    def _report(self, kind: type[messages.StepStarted | messages.StepFinished], step: str) -> None:
         self._worker.report(kind(self._name, self._execution.iteration, step, self._worker.loop.now_ns))
 
     def _on_computed(self, name: str) -> None:
-        self._report(StepFinished, name)
+        self._report(messages.StepFinished, name)
         self._obey(self._execution.compute_finished(name))
 
     def _on_started(self, flow: str, iteration: int, at_ns: int) -> None:
-        self._worker.report(StepStarted(self._name, iteration, flow, at_ns))
+        self._worker.report(messages.StepStarted(self._name, iteration, flow, at_ns))
 
     def _on_sent(self, flow: str) -> None:
         self._obey(self._execution.flow_sent(flow))
 
     def _on_received(self, flow: str, iteration: int, at_ns: int) -> None:
-        self._worker.report(StepFinished(self._name, iteration, flow, at_ns))
+        self._worker.report(messages.StepFinished(self._name, iteration, flow, at_ns))
         self._obey(self._execution.flow_received(flow, iteration))
 
 
@@ -316,11 +296,13 @@ class Worker:
     """The worker of one host. The loop's `run` raises `RunError` when something breaks. `sockets` closes what it
     opens."""
 
-    def __init__(self, assignment: Assignment, loop: RealTimeLoop, control: socket.socket, sockets: ExitStack) -> None:
+    def __init__(
+        self, assignment: messages.Assignment, loop: RealTimeLoop, control: socket.socket, sockets: ExitStack
+    ) -> None:
         self.host = assignment.host
         self.loop = loop
         self._control = control
-        self._lines = Lines()
+        self._lines = messages.Lines()
         self._parts = {
             job.job.name: JobPart(self, job, COMPUTING[assignment.computing](loop, sockets)) for job in assignment.jobs
         }
@@ -332,13 +314,13 @@ class Worker:
         if assignment.discards:
             Discard(assignment, sockets)
         loop.on_readable(control.fileno(), self._on_order)
-        self.report(WorkerReady(self.host))
+        self.report(messages.WorkerReady(self.host))
 
-    def report(self, report: Report) -> None:
-        self._control.sendall(encode(report))
+    def report(self, report: messages.Report) -> None:
+        self._control.sendall(messages.encode(report))
 
-    def _open(self, assignment: Assignment, sockets: ExitStack) -> Mapping[str, SocketCarrier]:
-        by_kind: dict[type[Carriage], dict[str, Any]] = {}
+    def _open(self, assignment: messages.Assignment, sockets: ExitStack) -> Mapping[str, SocketCarrier]:
+        by_kind: dict[type[messages.Carriage], dict[str, Any]] = {}
         for job in assignment.jobs:
             name = job.job.name
             of_kind = by_kind.setdefault(type(job.carriage), {})
@@ -355,15 +337,15 @@ class Worker:
             return
         for order in self._lines.feed(data):
             match order:
-                case Connect():
+                case messages.Connect():
                     self._connect()
-                case Begin(job, iteration, at_ns):
+                case messages.Begin(job, iteration, at_ns):
                     self._at(at_ns, partial(self._parts[job].begin, iteration))
-                case StartBackground(at_ns):
+                case messages.StartBackground(at_ns):
                     for sender in self._senders:
                         sender.start(at_ns)
-                case StopWorkers():
-                    self.report(Stopped(self.host))
+                case messages.StopWorkers():
+                    self.report(messages.Stopped(self.host))
 
     def _at(self, time_ns: int, call: Callable[[], None]) -> None:
         if time_ns <= self.loop.now_ns:
@@ -373,17 +355,17 @@ class Worker:
 
     def _connect(self) -> None:
         if not self._carriers:
-            self.report(Connected(self.host))
+            self.report(messages.Connected(self.host))
         for carrier in self._carriers.values():
             carrier.connect(self._on_connected)
 
     def _on_connected(self) -> None:
         self._unconnected -= 1
         if not self._unconnected:
-            self.report(Connected(self.host))
+            self.report(messages.Connected(self.host))
 
 
-def run(assignment: Assignment) -> int:
+def run(assignment: messages.Assignment) -> int:
     """Work until told to stop; return the exit status."""
     with ExitStack() as sockets:
         control = sockets.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
@@ -397,7 +379,7 @@ def run(assignment: Assignment) -> int:
             loop.run()
         except (RunError, OSError) as error:
             with suppress(OSError):  # the coordinator may be gone
-                control.sendall(encode(Failed(assignment.host, _one_line(error))))
+                control.sendall(messages.encode(messages.Failed(assignment.host, _one_line(error))))
             return 1
     return 0
 
