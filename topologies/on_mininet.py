@@ -37,6 +37,10 @@ def _run_again() -> None:
 if importlib.util.find_spec("echelon") is None or importlib.util.find_spec("pydantic") is None:
     _run_again()
 
-from echelon.lab.hosts.backends.mininet_custom import controllers, default_controller, switches, topology  # noqa: E402
+from echelon.lab.hosts.backends.mininet import load_mininet  # noqa: E402
+
+load_mininet()
+
+from echelon.lab.hosts.backends.mininet_nodes import controllers, default_controller, switches, topology  # noqa: E402
 
 __all__ = ["controllers", "default_controller", "switches", "topology"]

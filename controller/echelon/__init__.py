@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from echelon.jobs.spec import JobSpec
     from echelon.jobs.spec import load_job_spec as load_job
     from echelon.jobs.spec import make_job_spec as job
+    from echelon.lab.comparison import JobOutcome, PolicyComparison
+    from echelon.lab.run import prepare as scenario
+    from echelon.lab.run import simulate
     from echelon.lab.scenarios.results import PolicyRun
     from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario
-    from echelon.lab.simulation.comparison import JobOutcome, PolicyComparison
-    from echelon.lab.simulation.run import prepare as scenario
-    from echelon.lab.simulation.run import simulate
     from echelon.plan import PlanError
     from echelon.policies import policy_names
 
 _PLACES = {
-    "PolicyComparison": "lab.simulation.comparison",
-    "JobOutcome": "lab.simulation.comparison",
-    "simulate": "lab.simulation.run",
-    "scenario": "lab.simulation.run:prepare",
+    "PolicyComparison": "lab.comparison",
+    "JobOutcome": "lab.comparison",
+    "simulate": "lab.run",
+    "scenario": "lab.run:prepare",
     "Scenario": "lab.scenarios.scenario",
     "PolicyChoice": "lab.scenarios.scenario",
     "load_scenario": "lab.scenarios.scenario",

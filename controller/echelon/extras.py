@@ -1,6 +1,12 @@
-"""The extras of the package: which one brings what a command imports, or a plug-in that the base does not have."""
+"""What comes with the package or beside it.
+
+An extra brings what a command imports, or a plug-in that the base does not have. `shipped` has the files beside the
+code: examples, topologies, P4 sources and the compiled programs.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 _SERVICE = ("fastapi", "httpx", "prometheus_client", "pyroute2", "starlette", "structlog", "uvicorn")
 
@@ -45,3 +51,12 @@ def how_to_install(error: ImportError) -> str | None:
     if package not in EXTRAS:
         return None
     return f"{package} is not installed (run: pip install 'echelon-p4[{EXTRAS[package]}]')"
+
+
+_PACKAGE = Path(__file__).parent
+
+
+def shipped() -> Path:
+    """Return the directory that has `examples`, `topologies` and `p4src`, in an installed package or in a checkout."""
+    installed = _PACKAGE / "_shipped"
+    return installed if installed.is_dir() else _PACKAGE.parent.parent

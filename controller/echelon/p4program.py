@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from echelon.shipped import shipped
+from echelon.extras import shipped
 
 _DEFINE = re.compile(r"^#define\s+(\w+)\s+(0[xX][0-9a-fA-F]+|\d+)\s*$", re.MULTILINE)
 _SOURCE_SUFFIXES = (".p4", ".h")

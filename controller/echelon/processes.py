@@ -1,10 +1,18 @@
-"""Child processes: none outlives its parent, and each leaves its last words in a log file."""
+"""What Linux gives processes: children that do not outlive their parent, options of sockets, network namespaces.
+
+Options of sockets are those that the `socket` module does not name (from <asm-generic/socket.h>, <linux/in.h>,
+<linux/tcp.h>). A netlink socket belongs to the namespace of the thread that made it, whoever uses it later. So a thread
+of its own enters a namespace to make one, and everything else in this process stays where it is.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 DIES_WITH_CALLER = ("setpriv", "--pdeathsig", "KILL", "--")
 """Words to put before a command: the kernel kills it when the thread that started it ends."""
@@ -43,3 +51,73 @@ def free_port() -> int:
         if port not in _given_out:
             _given_out.add(port)
             return port
+
+
+SO_NO_CHECK = 11
+"""Send UDP datagrams without a checksum."""
+SO_MAX_PACING_RATE = 47
+"""Maximum pacing rate, bytes per second."""
+IP_MTU_DISCOVER = 10
+IP_PMTUDISC_DO = 2
+"""Do not fragment."""
+TCP_NOTSENT_LOWAT = 25
+"""The socket is writable while less than this waits to be sent."""
+ECT0 = 0b10
+"""Value of IP_TOS for ECN-capable packets (RFC 3168)."""
+
+_SO_RCVBUFFORCE = 33
+
+
+def set_receive_buffer(sock: socket.socket, size_bytes: int) -> None:
+    """Set the receive buffer to that size if permitted, else to as much as the system allows."""
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size_bytes)
+    except PermissionError:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size_bytes)
+
+
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute  # type: ignore[import-untyped]
+
+_CLONE_NEWNET = 0x40000000
+"""Linux, include/uapi/linux/sched.h."""
+
+
+def enter(path: str | None) -> None:
+    """Move the calling thread to the network namespace at `path`, or to a new one if it is None. Raises OSError.
+
+    A netlink socket belongs to the namespace of the thread that made it, whoever uses it later. So a thread of its own
+    enters a namespace to make one, and everything else in this process stays where it is.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if path is None:
+        failed = libc.unshare(_CLONE_NEWNET)
+    else:
+        descriptor = os.open(path, os.O_RDONLY)
+        failed = libc.setns(descriptor, _CLONE_NEWNET)
+        os.close(descriptor)
+    if failed:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def netlink_socket() -> socket.socket:
+    """Return a routing netlink socket in the network namespace of the calling thread."""
+    return socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, socket.NETLINK_ROUTE)
+
+
+def open_netlink(path: str | None = None) -> IPRoute:
+    """Return a netlink client in the network namespace at `path`, or in the caller's if it is None.
+
+    The caller uses and closes it in this thread, where no event loop may be running. pyroute2 itself would fork this
+    process to enter a namespace. Raises OSError.
+    """
+    from pyroute2 import IPRoute
+
+    def make() -> socket.socket:
+        enter(path)
+        return netlink_socket()
+
+    if path is None:
+        return IPRoute()
+    with ThreadPoolExecutor(1) as visitor:
+        return IPRoute(fileno=visitor.submit(make).result().detach())

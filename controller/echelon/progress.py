@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 LINE_EVERY_S = 10.0
 """The time between two lines where nothing can be drawn."""
 
 
-class CommandProgress(Protocol):
-    """A listener to what a command does."""
+class CommandProgress:
+    """A listener to what a command does. This one shows nothing."""
 
     def stage(self, doing: str, /, parts: float = 0, unit: str = "", kept: float = 0) -> None:
         """Begin the next stage: `doing` in words, and how many parts it has, if that is known.
@@ -30,20 +29,7 @@ class CommandProgress(Protocol):
         """Count parts of this stage as done."""
 
 
-class Unseen:
-    """A progress that nobody looks at."""
-
-    def stage(self, doing: str, /, parts: float = 0, unit: str = "", kept: float = 0) -> None:
-        return
-
-    def doing(self, what: str, /) -> None:
-        return
-
-    def done(self, parts: float = 1, /) -> None:
-        return
-
-
-UNSEEN = Unseen()
+UNSEEN = CommandProgress()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +62,8 @@ class HowFar:
         return f"{clock_text(self.elapsed_s)}  " + ", ".join(filter(None, (self.doing, self.counted, self.left)))
 
 
-class Account:
-    """An account of the progress of one command. It is a `CommandProgress`.
+class Account(CommandProgress):
+    """An account of the progress of one command.
 
     `now_s` is the clock, in seconds; one thread may tell the account while another one looks at it.
     """

@@ -30,12 +30,12 @@ def page() -> str:
 
 def openapi() -> Mapping[str, Any]:
     """Return the document, as a service with tokens answers it."""
-    from echelon.service.api.app import build
+    from echelon.service.api.app import create_app
     from echelon.service.api.settings import ApiSettings
     from echelon.service.controller import ControllerService
 
     # The document depends on no state of a service.
-    app = build(cast("ControllerService", None), ApiSettings(), metrics=lambda: (b"", "text/plain"))
+    app = create_app(cast("ControllerService", None), ApiSettings(), metrics=lambda: (b"", "text/plain"))
     return cast("Mapping[str, Any]", app.openapi())
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from echelon.cli import shell
+from echelon.cli import service
 
 CACHE = Path(__file__).resolve().parents[2] / ".venv-interop"
 """The XDG cache directory for tests: making the environment takes half a minute and a package index."""
@@ -19,7 +19,7 @@ def shell_python() -> Path:
     """Return the Python of the environment. Make it if needed; skip the test where pip reaches no package index."""
     with redirect_stderr(StringIO()) as said:
         try:
-            return shell.shell_python(CACHE / "echelon")
+            return service.shell_python(CACHE / "echelon")
         except typer.Exit:
             pass
     if "No matching distribution" in said.getvalue():

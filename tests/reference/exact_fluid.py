@@ -1,7 +1,7 @@
 """The fluid model in fractions and by brute force: at every event, the rates of all flows are found anew.
 
 It shares with `echelon.fluid` what other tests hold to account: the closed loop of a job (`echelon.execution`), the end
-of a run (`echelon.completion`), the rankings and the policies' own rates. Time, the network and the sharing of links
+of a run (`echelon.execution`), the rankings and the policies' own rates. Time, the network and the sharing of links
 are its own, written for the eye rather than for speed.
 """
 
@@ -16,8 +16,7 @@ from functools import partial
 from typing import Any
 
 from echelon.allocation import ActiveFlow, Allocator, FlowWatcher, Link
-from echelon.completion import Completion, Until
-from echelon.execution import Instruction, JobExecution, JobRecord, StartCompute, StartFlow
+from echelon.execution import Completion, Instruction, JobExecution, JobRecord, StartCompute, StartFlow, Until
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import route
 from echelon.fluid import BackgroundFlow, Windows

@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 
 from echelon.documents import parse_document
 from echelon.fabric.builders import line
-from echelon.fabric.load import FabricSpec, HostSpec, SwitchSpec, build_fabric, load_fabric, load_fabric_spec
-from echelon.fabric.write import fabric_text
+from echelon.fabric.load import (
+    FabricSpec,
+    HostSpec,
+    SwitchSpec,
+    build_fabric,
+    fabric_text,
+    load_fabric,
+    load_fabric_spec,
+)
 
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from echelon.lab.hosts import sandbox
-from echelon.lab.hosts.backends import mininet_library
+from echelon.lab.hosts.backends import mininet
 
 ROOT = Path(__file__).parents[2]
-MISSING = sandbox.missing() or mininet_library.missing()
+MISSING = sandbox.missing() or mininet.missing()
 if MISSING is None and ROOT.resolve().is_relative_to("/tmp"):
     MISSING = "mn may delete files below /tmp, where this checkout is, and with a /tmp of its own it would not find it"
 PATIENCE_S = 120.0

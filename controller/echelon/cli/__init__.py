@@ -12,23 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from echelon.cli import (
-    checks,
-    completion,
-    examples,
-    fabrics,
-    jobs,
-    pictures,
-    plots,
-    runs,
-    service,
-    serving,
-    shell,
-    stores,
-    tokens,
-    traffic,
-    watch,
-)
+from echelon.cli import completion, files, jobs, plots, runs, service, serving, traffic, watch
 from echelon.cli.doors import COMPARE, DESCRIBE, LOOK, OPERATE, RUN, doors
 from echelon.cli.usage import CommandGroup
 
@@ -62,25 +46,25 @@ app = typer.Typer(
 
 app.command(rich_help_panel=RUN)(runs.run)
 app.command(rich_help_panel=RUN)(serving.serve)
-app.command(rich_help_panel=DESCRIBE)(examples.init)
-app.command(rich_help_panel=DESCRIBE)(examples.examples)
-app.command(rich_help_panel=DESCRIBE)(fabrics.fabric)
+app.command(rich_help_panel=DESCRIBE)(files.init)
+app.command(rich_help_panel=DESCRIBE)(files.examples)
+app.command(rich_help_panel=DESCRIBE)(files.fabric)
 app.add_typer(traffic.app, name="traffic", rich_help_panel=DESCRIBE)
-app.command(rich_help_panel=DESCRIBE)(pictures.show)
-app.command(rich_help_panel=DESCRIBE)(checks.check)
+app.command(rich_help_panel=DESCRIBE)(files.show)
+app.command(rich_help_panel=DESCRIBE)(files.check)
 app.command(rich_help_panel=COMPARE)(plots.plot)
 app.add_typer(jobs.app, name="job", rich_help_panel=OPERATE)
 app.add_typer(service.policy, name="policy", rich_help_panel=OPERATE)
 app.add_typer(service.link, name="link", rich_help_panel=OPERATE)
-app.command(rich_help_panel=OPERATE)(tokens.token)
-app.command(rich_help_panel=OPERATE)(stores.backup)
-app.command(rich_help_panel=OPERATE)(stores.restore)
+app.command(rich_help_panel=OPERATE)(serving.token)
+app.command(rich_help_panel=OPERATE)(serving.backup)
+app.command(rich_help_panel=OPERATE)(serving.restore)
 app.command(rich_help_panel=LOOK)(service.status)
 app.command(rich_help_panel=LOOK)(watch.watch)
 app.command(rich_help_panel=LOOK)(service.events)
 app.add_typer(service.plan, name="plan", rich_help_panel=LOOK)
 app.add_typer(service.switch, name="switch", rich_help_panel=LOOK)
-app.command(rich_help_panel=LOOK)(shell.shell)
+app.command(rich_help_panel=LOOK)(service.shell)
 
 
 def _print_version(wanted: bool) -> None:

@@ -125,8 +125,7 @@ def service(
 
     With `as_json`, the line for an answer that is not a success, or for no answer, is the JSON of the API.
     """
-    from echelon.client import Client, ClientError
-    from echelon.client.client import read_token
+    from echelon.client import Client, ClientError, read_token
     from echelon.documents import DocumentError
     from echelon.service.hazards import readable_by_others
 

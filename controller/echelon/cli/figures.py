@@ -39,8 +39,10 @@ def rate(bits_per_second: int) -> str:
     return f"{bits_per_second / factor:g} {unit}"
 
 
-def size(size_bytes: int) -> str:
+def size(size_bytes: float | None) -> str:
     """Return a size to four significant digits: ``40.02 MB``."""
+    if size_bytes is None:
+        return NONE
     factor, unit = next(((f, u) for f, u in _SIZE_UNITS if size_bytes >= f), _SIZE_UNITS[-1])
     return f"{size_bytes / factor:.4g} {unit}"
 

@@ -145,7 +145,7 @@ def new(
     Example: echelon job new llama-7b --gpus 64 --parallel dp=8,tp=4,pp=2 --micro-batches 16 -o job.yaml
     """
     from echelon.documents import DocumentError
-    from echelon.jobs.models.job_file import new_job_file
+    from echelon.jobs.models import new_job_file
 
     try:
         text = new_job_file(

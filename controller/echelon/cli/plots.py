@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from echelon.lab.plots import Excerpt, Style
-    from echelon.lab.plots.sweep import MeasuredSweep
+    from echelon.lab.plots.others import MeasuredSweep
 
 
 def plot(
@@ -51,16 +51,16 @@ def plot(
     Example: echelon plot results --kind iterations --format png,pdf -o pictures
     """
     from echelon.documents import DocumentError
-    from echelon.lab.plots import Excerpt, draw, kind_names, load, sweep
+    from echelon.lab.plots import Excerpt, draw, kind_names, load, others
 
     files: list[Path] = []
     notes: list[str] = []
     try:
         first, last = _range(iterations)
-        if (of_sweep := sweep.load(results)) is not None:
+        if (of_sweep := others.load_sweep(results)) is not None:
             selection = Excerpt()
             files = _draw_sweep(of_sweep, kind or [], selection, out, formats.split(","), width, policy or ())
-            notes = [f"{sweep.KIND}: {note}" for note in selection.notes]
+            notes = [f"{others.KIND}: {note}" for note in selection.notes]
         kinds = [] if of_sweep else kind or kind_names()
         with ShownProgress() as progress:
             progress.stage("drawing", len(kinds), "kinds")
@@ -108,11 +108,11 @@ def _draw_sweep(
 ) -> list[Path]:
     """Draw the picture of a sweep. Raise `DocumentError` for a kind that a sweep does not have, and `OSError`."""
     from echelon.documents import DocumentError
-    from echelon.lab.plots import sweep, write_into
+    from echelon.lab.plots import others, write_into
 
-    if unknown := [name for name in kinds if name != sweep.KIND]:
-        raise DocumentError("--kind", "", f"unknown kind '{unknown[0]}' of a sweep (known: {sweep.KIND})")
-    return write_into(out, sweep.KIND, lambda style: sweep.draw(of, selection, style, policies), formats, width)
+    if unknown := [name for name in kinds if name != others.KIND]:
+        raise DocumentError("--kind", "", f"unknown kind '{unknown[0]}' of a sweep (known: {others.KIND})")
+    return write_into(out, others.KIND, lambda style: others.draw_sweep(of, selection, style, policies), formats, width)
 
 
 def _range(text: str | None) -> tuple[int | None, int | None]:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
@@ -46,9 +45,7 @@ class ShownProgress(Account):
         self._shown = True
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._shown = False
         self._over.set()
         if self._thread is not None:

@@ -15,7 +15,7 @@ import typer
 from echelon.cli import tables
 from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail, fraction
-from echelon.lab.simulation.places import FLUID, PRIVATE, VIRTUAL, ideal_place, place
+from echelon.lab import FLUID, PRIVATE, VIRTUAL
 from echelon.targets import DEFAULT_TARGET
 
 if TYPE_CHECKING:
@@ -127,9 +127,9 @@ def _run(
     from rich.console import Console
 
     from echelon.cli.watch import shown_below
+    from echelon.lab.run import compare, ideal_place, place
     from echelon.lab.scenarios.results import summary
     from echelon.lab.scenarios.scenario import load_scenario
-    from echelon.lab.simulation.run import compare
 
     runner = place(fabric, target)
     ideal_runner = ideal_place(target) if ideal else None
@@ -188,7 +188,7 @@ def _scaled(scenario: Scenario, scale: str, fabric: str) -> Scenario:
 def _estimate(scenario: Scenario, yes: bool) -> None:
     """Estimate a long run on packets, and ask whether to continue. Raise `DocumentError` if there is no answer."""
     from echelon.documents import DocumentError
-    from echelon.lab.simulation.estimate import LONG_S, estimate
+    from echelon.lab.run import LONG_S, estimate
 
     expected = estimate(scenario)
     if expected.duration_s < LONG_S:

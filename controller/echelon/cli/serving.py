@@ -1,12 +1,14 @@
-"""`echelon serve`: the controller as a service."""
+"""`echelon serve`: the controller as a service; and what its administrator needs: `backup`, `restore`, `token`."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from echelon.cli.tables import AsJson, show_json
 from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
@@ -102,3 +104,117 @@ def _note(named: dict[Path, str], key: str, path: Path | None) -> None:
     # Most switches share their files; one line about each is enough.
     if path is not None:
         named.setdefault(path, key)
+
+
+Config = Annotated[Path, typer.Option(help="The configuration that names the store.", metavar="FILE")]
+Copy = Annotated[Path, typer.Argument(help="The copy.", metavar="COPY")]
+
+_CONFIG = Path("echelon.yaml")
+
+
+def backup(copy: Copy, config: Config = _CONFIG, as_json: AsJson = False) -> None:
+    """Copy jobs, policy and drained links to one file, while the service runs or not.
+
+    Example: echelon backup copy.db --config echelon.yaml
+    """
+    from echelon.service.store import StoreError
+    from echelon.service.store.sqlite import back_up
+
+    try:
+        jobs = back_up(_file(config), copy)
+    except StoreError as error:
+        fail(str(error))
+    _show(copy, jobs, as_json)
+
+
+def restore(copy: Copy, config: Config = _CONFIG, as_json: AsJson = False) -> None:
+    """Replace the store of a stopped service by a copy. The former store is kept as NAME.replaced.
+
+    Example: echelon restore copy.db --config echelon.yaml
+    """
+    from echelon.service.store import StoreError
+    from echelon.service.store.sqlite import restore as put_back
+
+    file = _file(config)
+    try:
+        jobs = put_back(copy, file)
+    except StoreError as error:
+        fail(str(error))
+    _show(file, jobs, as_json)
+
+
+def _show(file: Path, jobs: int, as_json: bool) -> None:
+    if as_json:
+        show_json({"file": file, "jobs": jobs})
+    else:
+        typer.echo(f"{file}: {jobs} jobs")
+
+
+def _file(config: Path) -> Path:
+    """Return the file of the configured store."""
+    from echelon.documents import DocumentError
+    from echelon.service.config import load_service_config
+    from echelon.service.store import StoreError
+    from echelon.service.store.sqlite import path_of
+
+    try:
+        url = load_service_config(config).store.get_secret_value()
+        if not url.startswith("sqlite:"):
+            fail(f"{config}: store: is not a file (use 'etcdctl snapshot save' and 'etcdctl snapshot restore')")
+        return path_of(url)
+    except (DocumentError, StoreError) as error:
+        fail(str(error))
+
+
+def token(
+    name: Annotated[str, typer.Argument(help="The token's name in the access log.", metavar="NAME")],
+    role: Annotated[
+        str,
+        typer.Option(
+            help="operator may change things; read-only may only read; agent may only report.",
+            metavar="operator|read-only|agent",
+        ),
+    ],
+    job: Annotated[
+        list[str] | None,
+        typer.Option(help="A job of which an agent's token may report; may be repeated. Default: all.", metavar="JOB"),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="Write the token to this new file, which only you can read, instead of printing it."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token for the API.
+
+    The token is for its owner, in a file that ECHELON_TOKEN_FILE names; it is shown once and stored nowhere. The entry
+    is for the tokens file of the service, below 'tokens:'; it does not reveal the token.
+
+    Example: echelon token h1-agent --role agent --job bert
+    """
+    from echelon.documents import DocumentError
+    from echelon.service.api.tokens import Role, new_token
+
+    try:
+        made = new_token(name, cast(Role, role), job or ())
+    except DocumentError as error:
+        fail(str(error))
+    if out is not None:
+        _write_privately(out, made.token)
+    if as_json:
+        show_json({"entry": made.entry, **({"token": made.token} if out is None else {"file": out})})
+        return
+    if out is None:
+        typer.echo(f"token:\n{made.token}\nentry for the tokens file:")
+    typer.echo(made.entry, nl=False)
+
+
+def _write_privately(file: Path, text: str) -> None:
+    try:
+        # Never overwrite a file: the token in it would be lost.
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
+            stream.write(f"{text}\n")
+    except OSError as error:
+        fail(f"--out: {file}: {error.strerror or error} (name a new file)")

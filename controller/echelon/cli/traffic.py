@@ -82,18 +82,19 @@ def show(
 
     Example: echelon traffic show flows.csv
     """
-    from echelon.lab.traffic import statistics
     from echelon.lab.traffic.outcome import percentile
+    from echelon.lab.traffic.schedule import burst_share, burst_us, pair_loads
 
     with _one_line_errors():
         schedule = _read(file)
         ordered = sorted(flow.size_bytes for flow in schedule.flows)
-        burst_us = statistics.burst_us(schedule)
-        loads = statistics.pair_loads(schedule)
+        length_us = burst_us(schedule)
+        in_bursts = burst_share(schedule, length_us) if length_us else None
+        loads = pair_loads(schedule)
         if out is not None:
-            from echelon.lab.plots import schedule as picture
+            from echelon.lab.plots.others import draw_schedule
 
-            draw_file(lambda style: [picture.draw(schedule, file.name, style)], out)
+            draw_file(lambda style: [draw_schedule(schedule, file.name, style)], out)
         if as_json:
             tables.show_json(
                 {
@@ -103,7 +104,7 @@ def show(
                     "bytes": schedule.total_bytes,
                     "p50_bytes": percentile(ordered, 50),
                     "p99_bytes": percentile(ordered, 99),
-                    "burst_share": statistics.burst_share(schedule, burst_us) if burst_us else None,
+                    "burst_share": in_bursts,
                     "about": dict(schedule.about),
                     "pairs": loads,
                 }
@@ -113,9 +114,12 @@ def show(
             ("flows", str(len(ordered))),
             ("duration", figures.duration(schedule.duration_us / 1e6)),
             ("offered load", _rate(schedule.offered_bps)),
-            ("mean size", _size(schedule.total_bytes / len(ordered)) if ordered else ""),
-            ("median, 99 %", f"{_size(percentile(ordered, 50))}, {_size(percentile(ordered, 99))}" if ordered else ""),
-            ("in bursts", f"{statistics.burst_share(schedule, burst_us):.2%} of bytes" if burst_us else ""),
+            ("mean size", figures.size(schedule.total_bytes / len(ordered)) if ordered else ""),
+            (
+                "median, 99 %",
+                f"{figures.size(percentile(ordered, 50))}, {figures.size(percentile(ordered, 99))}" if ordered else "",
+            ),
+            ("in bursts", "" if in_bursts is None else f"{in_bursts:.2%} of bytes"),
         ]
         tables.pairs([*facts, *((key, value) for key, value in schedule.about.items())])
         total = schedule.total_bytes or 1
@@ -123,7 +127,7 @@ def show(
             tables.Column("from", lambda of: of.pair[0]),
             tables.Column("to", lambda of: of.pair[1]),
             tables.Column("flows", right=True),
-            tables.Column("bytes", lambda of: _size(of.total_bytes), right=True),
+            tables.Column("bytes", lambda of: figures.size(of.total_bytes), right=True),
             tables.Column("load", lambda of: _rate(of.offered_bps), right=True),
             tables.Column("share", lambda of: f"{of.total_bytes / total:.1%}", right=True),
         )
@@ -156,9 +160,9 @@ def sizes(
     from echelon.lab.traffic.sizes import READINGS, builtin_sizes, load_sizes
 
     def row(name: str) -> tuple[str, ...]:
-        means = (_size(float(load_sizes(name, reading).mean_bytes)) for reading in READINGS)
+        means = (figures.size(float(load_sizes(name, reading).mean_bytes)) for reading in READINGS)
         points = load_sizes(name).points
-        return name, *means, _size(load_sizes(name).quantile(_HALF)), _size(points[-1][0])
+        return name, *means, figures.size(load_sizes(name).quantile(_HALF)), figures.size(points[-1][0])
 
     with _one_line_errors():
         if as_json:
@@ -187,18 +191,8 @@ def _plain_sizes(name: str) -> dict[str, object]:
     return {"name": name, "about": known.about, "mean_bytes": means, "points": points}
 
 
-def _size(size_bytes: float | None) -> str:
-    """Return a size to four significant digits."""
-    if size_bytes is None:
-        return figures.NONE
-    factor, unit = next(((f, u) for f, u in _SIZE_UNITS if size_bytes >= f), _SIZE_UNITS[-1])
-    return f"{size_bytes / factor:.4g} {unit}"
-
-
 _HALF = math.nextafter(0.5, 0)
 """Just below a half, so that a size that exactly half of all flows do not exceed is the median."""
-
-_SIZE_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"), (1, "B"))
 
 
 # --- receive, send -------------------------------------------------------------------------------------------------
@@ -231,7 +225,7 @@ def receive(
             tables.show_json(seen)
             return
         broken = f", {seen.broken} connections ended early" if seen.broken else ""
-        typer.echo(f"received {seen.transfers} flows, {_size(seen.total_bytes)}{broken}")
+        typer.echo(f"received {seen.transfers} flows, {figures.size(seen.total_bytes)}{broken}")
 
 
 @app.command()
@@ -313,7 +307,7 @@ def send(
             tell = _teller(progress, schedule.duration_us / 1e6, going)
             replay = send_flows(schedule, sources, addresses, options, tell)
         if out is not None:
-            from echelon.lab.traffic.outcome_file import write_outcomes
+            from echelon.lab.traffic.outcome import write_outcomes
 
             write_outcomes(replay.outcomes, out)
         (_report_json if as_json else _report)(replay, length_s, capacity_bps, ecn)
@@ -373,7 +367,7 @@ def _check_writable(out: Path) -> None:
 
 
 def _check_ecn(wanted: bool) -> None:
-    from echelon.lab.traffic.ecn import HOW, asks_for_ecn
+    from echelon.lab.traffic.replay import HOW, asks_for_ecn
 
     if wanted and not asks_for_ecn():
         fail(f"--ecn: this system does not ask for ECN ({HOW})", FAILED)

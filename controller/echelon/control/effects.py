@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from echelon.control.decisions import DecisionDue
 from echelon.control.errors import ServiceError
 from echelon.control.events import (
     Alarm,
@@ -33,7 +32,7 @@ from echelon.control.events import (
 from echelon.control.facts import Fact
 from echelon.control.jobs import RegisteredJob
 from echelon.control.lines import Alone
-from echelon.control.planning import MakePolicy, Planned, Planner, PlanningError, PlanRequest
+from echelon.control.planning import DecisionDue, MakePolicy, Planned, Planner, PlanningError, PlanRequest
 from echelon.control.records import Changes
 from echelon.control.rehearsal import Situation, outcome
 from echelon.documents import DocumentError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeAlias
 
-from echelon.control.progress import JobState
+from echelon.control.lines import JobState
 from echelon.southbound.lifecycle import State
 
 

@@ -18,21 +18,18 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from echelon.control import effects, events, facts
-from echelon.control.agents import check_iterations
 from echelon.control.effects import Effect
 from echelon.control.errors import ServiceError, UnavailableError, UnknownError
 from echelon.control.events import ChangeRequest, Event, Instant, Request
-from echelon.control.following import Following
 from echelon.control.jobs import RegisteredJob
 from echelon.control.jobstore import ChosenPolicy, JobStore
-from echelon.control.lines import SwitchLine
-from echelon.control.pipeline import CARRIED, RETRY_S, PlanPipeline
+from echelon.control.lines import Progress, SwitchLine
 from echelon.control.planning import Planned, Planner, PlanRequest
-from echelon.control.progress import Progress
+from echelon.control.planning_turns import CARRIED, RETRY_S, PlanPipeline, Searches
 from echelon.control.reactive import Reactions
 from echelon.control.records import Snapshot
+from echelon.control.reports import Following, check_iterations
 from echelon.control.requests import DryRuns, Requests
-from echelon.control.searching import Searches
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
 from echelon.southbound.events import (

@@ -12,9 +12,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Protocol, Self, runtime_checkable
 
-from echelon.control.decisions import DecisionDue, decide
+from echelon.allocation import ActiveFlow, Allocator
 from echelon.control.jobs import RegisteredJob, check_hosts
 from echelon.control.jobstore import ChosenPolicy
 from echelon.control.records import Document
@@ -22,16 +23,66 @@ from echelon.documents import DocumentError
 from echelon.errors import Code, CodedError
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import Router, Routes, stranded
-from echelon.jobs.graph import Job
+from echelon.jobs.graph import FlowKey, Job
 from echelon.kept import altered
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.identity import Identity
 from echelon.lowering.intent import Intent
 from echelon.lowering.lower import Lowering, LoweringError, limits
 from echelon.lowering.numbering import Numbering
-from echelon.plan import FlowPlan, Plan
-from echelon.policies import PlanError, make_policy
+from echelon.plan import FlowPlan, Plan, PlanError
+from echelon.policies import make_policy
 from echelon.policies.base import Carried, Choice, Group, Labelled, Policy, Search, Searching
+from echelon.policies.schedule import to_levels, to_schedule
+from echelon.rankings.fixed import Fixed
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionDue:
+    """What to decide on.
+
+    Varys and its kin recompute the rates of all flows whenever one starts or finishes. The policy's new allocation
+    becomes a new plan: a queue for each active flow, and for the queues of each port either weights by rate, beside the
+    rates that senders keep to, or levels by rank.
+    """
+
+    now_s: Fraction
+    """The time of the newest event, by the clock of the switch that reported it."""
+    flows: tuple[ActiveFlow, ...]
+    """The active flows, those whose start is newest last."""
+    bytes_passed: Mapping[FlowKey, int]
+    """How much of each of them has reached its last switch."""
+
+
+def decide(policy: Policy, last: Plan, due: DecisionDue) -> Plan:
+    """Return the plan that follows the `last` one. Raises `PlanError`, and whatever a policy raises."""
+    if not isinstance(policy, Allocator):
+        raise PlanError(f"policy {policy.name}: its plan is reactive, but it does not allocate rates")
+    keys = [(flow.job, flow.flow) for flow in due.flows]
+    flows = [
+        replace(flow, remaining_bytes=Fraction(max(flow.size_bytes - due.bytes_passed.get(key, 0), 1)))
+        for key, flow in zip(keys, due.flows, strict=True)
+    ]
+    allocation = policy.allocate(due.now_s, flows)
+    # A flow's packets go there before the scheduler has heard of it, so it best stays there.
+    before = {(one.job, one.flow): one.ranking.queues[0] for one in last.flows if len(one.ranking.queues) == 1}
+    rates_Bps: dict[FlowKey, Fraction] = {}  # noqa: N806
+    if allocation.ranks is None:
+        queues, schedules = to_schedule(flows, allocation.rates_Bps, before)
+        rates_Bps = {key: Fraction(rate) for key, rate in zip(keys, allocation.rates_Bps, strict=True)}  # noqa: N806
+    else:
+        queues, schedules = to_levels(flows, allocation.ranks, before)
+    queues = {**before, **queues}
+    return replace(
+        last,
+        flows=tuple(_in_queue(one, queues.get((one.job, one.flow))) for one in last.flows),
+        schedules=schedules,
+        rates_Bps=rates_Bps,
+    )
+
+
+def _in_queue(flow: FlowPlan, queue: int | None) -> FlowPlan:
+    return flow if queue is None or flow.ranking == Fixed(queue) else replace(flow, ranking=Fixed(queue))
 
 
 @dataclass(frozen=True, slots=True)

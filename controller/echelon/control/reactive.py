@@ -10,9 +10,8 @@ from typing import Literal
 
 from echelon.allocation import ActiveFlow
 from echelon.control import effects, events, facts
-from echelon.control.decisions import DecisionDue
 from echelon.control.effects import Effect
-from echelon.control.planning import Planned, Planner
+from echelon.control.planning import DecisionDue, Planned, Planner
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import FlowKey, Job
 from echelon.lowering.intent import Intent, TableEntry

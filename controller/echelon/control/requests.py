@@ -10,14 +10,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from echelon.control import agents, effects, events, facts
+from echelon.control import effects, events, facts, reports
 from echelon.control.effects import Effect
 from echelon.control.errors import ConflictError, RefusedError, ServiceError, UnavailableError, UnknownError
 from echelon.control.events import ChangeRequest, Instant
 from echelon.control.jobs import RegisteredJob, check_hosts, check_size
 from echelon.control.jobstore import JobStore, ends_of
+from echelon.control.lines import Progress
 from echelon.control.planning import Planned, Planner, PlanRequest
-from echelon.control.progress import Progress
 from echelon.control.rehearsal import Situation
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
@@ -118,7 +118,7 @@ class Requests:
                 job = self._jobs.known(name)
                 # Of jobs whose change is on its way, both states count: the change may fail.
                 changing = [turn.job for turn in self._turns.values() if turn.job is not None]
-                seen = agents.checked_connections(asked, job, [*self._jobs.jobs.values(), *changing], self._fabric)
+                seen = reports.checked_connections(asked, job, [*self._jobs.jobs.values(), *changing], self._fabric)
                 same = seen == job.connections.get(host, frozenset())
                 return Change(asked, job if same else job.with_connections(host, seen))
             case events.ChoosePolicy():
@@ -175,7 +175,7 @@ class Requests:
             offsets_s={},
             built=asked.built,
             owner=owner,
-            connections=agents.kept_connections(before, spec, self._fabric),
+            connections=reports.kept_connections(before, spec, self._fabric),
         )
 
     def _reserved(self) -> list[int]:

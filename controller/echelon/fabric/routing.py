@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from echelon.fabric.model import Fabric
-from echelon.fabric.paths import NoRouteError, Path, ShortestPaths, graph_of
+from echelon.fabric.model import Fabric, NoRouteError, Path, ShortestPaths, graph_of
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Job
 from echelon.kept import altered

@@ -23,10 +23,9 @@ from fractions import Fraction
 from operator import attrgetter
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from echelon import completion
+from echelon import execution
 from echelon.allocation import ActiveFlow, Allocation, Allocator, FlowWatcher, Link, LocalAllocator
-from echelon.completion import Completion
-from echelon.execution import Instruction, JobExecution, Span, StartCompute, StartFlow
+from echelon.execution import Completion, Instruction, JobExecution, Span, StartCompute, StartFlow
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import NoRouteError, route
 from echelon.fluid import native
@@ -37,7 +36,7 @@ from echelon.jobs.graph import Flow, FlowKey, Job
 from echelon.paths import links_of
 from echelon.plan import Plan, PlanError
 
-Until: TypeAlias = completion.Until | Fraction
+Until: TypeAlias = execution.Until | Fraction
 Observer: TypeAlias = Callable[[float, Sequence[ActiveFlow], Allocation], None]
 
 BACKGROUND_JOB = ""
@@ -81,7 +80,7 @@ def simulate(
       switches had a queue for each flow. A policy that gives none has its plan executed. A policy whose plan is
       reactive always gives the rates.
     - `windows`: how senders open their windows; None: windows are equal and open from the start.
-    - `iterations` and `until` say when the run is over (`echelon.completion`). Where `until` is a time in seconds, jobs
+    - `iterations` and `until` say when the run is over (`echelon.execution`). Where `until` is a time in seconds, jobs
       stop as under ``exactly``, the run ends at that time at the latest, and `iterations` may be None.
     - `believed`: what the policy is told of the jobs if its profile of them is wrong: other offsets, durations and
       sizes, but the same flows in the same EchelonFlows. What they compute and send is as in `jobs`.

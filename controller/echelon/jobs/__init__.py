@@ -1,7 +1,7 @@
 """Training jobs: from a job file to the iteration graph and its EchelonFlows.
 
 In comes a job file, with a paradigm, a model and workers. Out comes a `Job`: computations, flows, and the ideal finish
-time of each flow. Begin with `graph`; a paradigm and a collective are one module each.
+time of each flow. Begin with `graph`; a paradigm is one module, a collective one class.
 """
 
 from __future__ import annotations

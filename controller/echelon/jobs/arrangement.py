@@ -18,7 +18,7 @@ the consumer's own work is all that lies between them, whatever else computes me
 gradients are consumed when the iteration ends: a coflow (eq. 5). The all-gathers of FSDP are one family, with a layer's
 forward or backward pass between them (eq. 7). The all-reduces of tensor parallelism are coflows of their own, since
 each waits for computing on the one before. For 1F1B with equal stages the longest path goes through the stages that
-follow, and is the pace that `echelon.jobs.pipelines.one_f_one_b` derives from the schedule, except where a consumer has
+follow, and is the pace that `echelon.jobs.pipelines` derives from the schedule, except where a consumer has
 done all its forward passes before the first gradient: then only backward passes lie between gradients.
 
 One difference to equation 7 as printed: between the last all-gather of the forward pass and the first of the backward

@@ -24,8 +24,7 @@ from fractions import Fraction
 from echelon.errors import Code
 from echelon.jobs.analysis import ordered
 from echelon.jobs.arrangement import arrange
-from echelon.jobs.collectives import OPERATIONS, Collective
-from echelon.jobs.collectives.algorithm import Algorithm
+from echelon.jobs.collectives import OPERATIONS, Algorithm, Collective
 from echelon.jobs.combinators import Block, Step, flow, parallel
 from echelon.jobs.graph import LOCAL, CollectiveStep, ComputeUnit, Flow, GraphError, IterationGraph
 

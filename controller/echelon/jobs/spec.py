@@ -45,8 +45,7 @@ from echelon.documents import (
     read_document,
     refuse,
 )
-from echelon.jobs.paradigm import Paradigm
-from echelon.jobs.paradigms.registry import registered
+from echelon.jobs.paradigm import Paradigm, registered
 from echelon.quantities import shown
 
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]

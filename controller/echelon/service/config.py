@@ -40,10 +40,8 @@ from echelon.fabric.model import Fabric, Switch
 from echelon.quantities import shown
 from echelon.service.config_file import (
     ApiSpec,
-    LimitsSpec,
     ListenAddress,
-    LogFormat,
-    LogLevel,
+    LogSpec,
     ServiceSpec,
     SwitchEntrySpec,
     TlsSpec,
@@ -102,13 +100,6 @@ class ApiLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class LogConfig:
-    format: LogFormat | None
-    """None: text on a terminal, JSON lines elsewhere."""
-    level: LogLevel
-
-
-@dataclass(frozen=True, slots=True)
 class ServiceConfig:
     """All that a controller is told at its start. Paths are absolute; durations are seconds."""
 
@@ -130,7 +121,7 @@ class ServiceConfig:
     coalesce_s: float
     correct_distances: bool
     correct_sizes: bool
-    log: LogConfig
+    log: LogSpec
 
 
 def load_service_config(path: str | Path, targets: Mapping[str, Target[Any]] = TARGETS) -> ServiceConfig:
@@ -158,11 +149,11 @@ def load_service_config(path: str | Path, targets: Mapping[str, Target[Any]] = T
         audit_s=float(spec.audit),
         lease_s=float(spec.lease),
         limits=Limits(spec.limits.jobs, spec.limits.flows_per_job),
-        api_limits=_api_limits(spec.limits),
+        api_limits=ApiLimits(spec.limits.body, spec.limits.connections, spec.limits.connections_per_address),
         coalesce_s=float(spec.coalesce),
         correct_distances=spec.telemetry.correct_distances,
         correct_sizes=spec.telemetry.correct_sizes,
-        log=LogConfig(spec.log.format, spec.log.level),
+        log=spec.log,
     )
 
 
@@ -246,10 +237,6 @@ def _api(spec: ApiSpec, directory: Path) -> ApiConfig:
         else ServerTls(directory / tls.certificate, directory / tls.key, _path(tls.client_ca, directory)),
         open_metrics=spec.metrics == "open",
     )
-
-
-def _api_limits(spec: LimitsSpec) -> ApiLimits:
-    return ApiLimits(spec.body, spec.connections, spec.connections_per_address)
 
 
 def _path(name: str | None, directory: Path) -> Path | None:

@@ -6,6 +6,7 @@ It runs in the foreground until it is told to stop; `kill -9` at any moment is a
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -18,12 +19,12 @@ from typing import Any
 
 from echelon.control.facts import RequestAnswered
 from echelon.documents import DocumentError
-from echelon.service import logs, notify
-from echelon.service.api import ApiSettings, Exchange, create_app
+from echelon.service import logs
+from echelon.service.api.app import create_app
 from echelon.service.api.connections import ConnectionLimits, affordable
 from echelon.service.api.server import ApiServer, ListenError, ServerSettings
+from echelon.service.api.settings import ApiSettings, Exchange
 from echelon.service.api.tokens import TokensFile
-from echelon.service.collection import collect_when_quiet
 from echelon.service.config import ServiceConfig
 from echelon.service.controller import ControllerService
 from echelon.service.hazards import hazards
@@ -31,6 +32,16 @@ from echelon.service.leader import Leader
 from echelon.service.store import Candidate, Leadership, Store, StoreError, StoreUnavailableError, open_store
 from echelon.service.told import Metrics
 
+_COLLECT_PERIOD_S = 1.0
+_FEW_OBJECTS = 50_000
+"""The number of new objects up to which a collection is not worth its time."""
+_MANY_OBJECTS = 2_000_000
+"""The number of new objects from which they are looked at even while a change is under way, so that garbage cannot
+fill the memory."""
+_FULL_PERIOD_S = 600.0
+"""The least time from one full collection to the next."""
+_FULL_SHARE = 1 / 1000
+"""The largest share of the time that full collections take."""
 BAD_INPUT = 2
 FAILED = 1
 
@@ -91,7 +102,7 @@ class _Daemon:
             async with await open_store(config.store.get_secret_value(), lease_s=config.lease_s) as store:
                 url = config.api.advertise or server.url
                 log.info("listening", url=server.url, service=config.name, pid=os.getpid())
-                notify.ready(f"{config.name} at {server.url}")
+                notify_ready(f"{config.name} at {server.url}")
                 await self._all_of(server, store, Candidate(f"{socket.gethostname()}:{os.getpid()}", url))
         finally:
             server.close()
@@ -113,7 +124,7 @@ class _Daemon:
             for task in done - {stop}:
                 await task
         finally:
-            notify.stopping()
+            notify_stopping()
             log.info("stopping")
             server.stop()
             with suppress(Exception):
@@ -144,7 +155,7 @@ class _Daemon:
 
     def _reload(self, server: ApiServer) -> None:
         """Read configuration, tokens and certificates again. What is faulty is logged and stays as it was."""
-        notify.reloading()
+        notify_reloading()
         try:
             config = self._read()
             warnings = hazards(config)
@@ -157,7 +168,7 @@ class _Daemon:
             for hazard in warnings:
                 log.warning(hazard)
             self._take(config)
-        notify.ready(f"{self._config.name} at {server.url}")
+        notify_ready(f"{self._config.name} at {server.url}")
 
     def _take(self, config: ServiceConfig) -> None:
         """Use a changed configuration, except for the keys that only a start reads."""
@@ -175,7 +186,7 @@ class _Daemon:
 
     def _observe(self, exchange: Exchange) -> None:
         route, role = exchange.route or None, exchange.role
-        self._metrics.note(RequestAnswered(exchange.method, route, exchange.status, role, exchange.duration_s))
+        self._metrics.count(RequestAnswered(exchange.method, route, exchange.status, role, exchange.duration_s))
 
     def _is_quiet(self) -> bool:
         return self._service.leading is None or self._service.leading.is_quiet
@@ -248,9 +259,9 @@ async def _until(events: Iterable[asyncio.Event], work: Coroutine[Any, Any, None
 
 
 async def _say_alive() -> None:
-    period_s = notify.watchdog_s()
+    period_s = watchdog_s()
     while True:
-        notify.alive()
+        notify_alive()
         await asyncio.sleep(period_s or 3600.0)
 
 
@@ -262,3 +273,94 @@ async def _end_tasks() -> None:
         for task in unfinished:
             task.cancel()
         await asyncio.gather(*unfinished, return_exceptions=True)
+
+
+async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable[[], bool]) -> None:
+    """Collect garbage whenever `is_quiet` has been true for a while. Runs until it is cancelled.
+
+    While `is_starting`, nothing limits the number of new objects: the first plan makes them, and they stay.
+
+    A plan is made of very many objects, hardly any of which are garbage in cycles. By its own rule the collector would
+    look at them again and again while more are made. Here it looks at new objects when nothing is under way, and then
+    leaves them alone until a full collection. Full collections take a small share of the time, however many objects
+    there are.
+    """
+    gc.disable()
+    try:
+        due_s = time.monotonic() + _look_at_all()
+        was_quiet = False
+        while True:
+            await asyncio.sleep(_COLLECT_PERIOD_S)
+            now_quiet = is_quiet()
+            new = gc.get_count()[0]
+            if now_quiet and was_quiet and time.monotonic() >= due_s:
+                due_s = time.monotonic() + _look_at_all()
+            elif (new > _MANY_OBJECTS and not is_starting()) or (now_quiet and was_quiet and new > _FEW_OBJECTS):
+                gc.collect()
+                gc.freeze()
+            was_quiet = now_quiet
+    finally:
+        gc.unfreeze()
+        gc.enable()
+
+
+def _look_at_all() -> float:
+    """Collect among all objects, and return the seconds until that is due again."""
+    began_s = time.monotonic()
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+    return max(_FULL_PERIOD_S, (time.monotonic() - began_s) / _FULL_SHARE)
+
+
+def notify_ready(status: str = "") -> bool:
+    """Report that the service does its work from now on.
+
+    Each function returns whether a supervisor was told. None of them raises.
+    """
+    return _notify("READY=1", status)
+
+
+def notify_reloading() -> bool:
+    """Report that the configuration is being read again; `notify_ready` reports the end."""
+    return _notify("RELOADING=1", clock=True)
+
+
+def notify_stopping(status: str = "") -> bool:
+    """Report that the service is about to end."""
+    return _notify("STOPPING=1", status)
+
+
+def notify_alive() -> bool:
+    """Report that the service is alive. Call it at least every `watchdog_s` seconds, or systemd restarts the
+    service."""
+    return _notify("WATCHDOG=1")
+
+
+def watchdog_s() -> float | None:
+    """Return half the time, in seconds, after which systemd restarts a silent service; None if it does not watch."""
+    if os.environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    try:
+        return int(os.environ["WATCHDOG_USEC"]) / 2_000_000 or None
+    except (KeyError, ValueError):
+        return None
+
+
+def _notify(state: str = "", status: str = "", *, clock: bool = False) -> bool:
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return False
+    lines = [line for line in (state, f"STATUS={' '.join(status.split())}" if status else "") if line]
+    if clock:
+        lines.append(f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+            # Never wait for a supervisor that does not read.
+            out.setblocking(False)
+            out.sendto("\n".join(lines).encode(), address)
+    except OSError:
+        return False
+    return True

@@ -25,7 +25,7 @@ from echelon.service.loop import MachineLoop
 from echelon.service.search_process import SearchProcess
 from echelon.service.store import Leadership, NotLeaderError, Store, StoreError
 from echelon.service.switches import Switches
-from echelon.service.told import Metrics, named, tell
+from echelon.service.told import Metrics, named, tell_fact
 from echelon.service.trail import Trail
 from echelon.southbound.election import ElectionError, outranking
 from echelon.southbound.errors import SouthboundError
@@ -185,7 +185,7 @@ class Leader(MachineLoop):
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._asked[number] = future, render
         request = make(number)
-        self.trail.ask(number, request)
+        self.trail.remember(number, request)
         try:
             self.submit(request)
             return await future
@@ -215,7 +215,7 @@ class Leader(MachineLoop):
 
     def _count_jobs(self) -> None:
         self._counting = None
-        self._metrics.note(facts.JobsCounted(self.machine.progress.counts()))
+        self._metrics.count(facts.JobsCounted(self.machine.progress.counts()))
 
     # -- effects -------------------------------------------------------------------------------------------------------
 
@@ -257,10 +257,10 @@ class Leader(MachineLoop):
             case _:
                 if isinstance(effect, facts.PlanChosen) and effect.plan != effect.before:
                     told = f"{effect.plan} instead of {effect.before} for {named(effect.jobs)}"
-                    self.trail.note("choose plan", told)
+                    self.trail.record_own("choose plan", told)
                 # The context is only around the telling: a task that starts inside a context would keep it.
                 with logs.context(**self._about):
-                    tell(effect, self._metrics)
+                    tell_fact(effect, self._metrics)
 
     def _answer(self, request: int, answer: effects.Answer) -> None:
         future, render = self._asked.pop(request, (None, None))
@@ -291,16 +291,16 @@ class Leader(MachineLoop):
                 raise NotLeaderError(OVER)
             await self._store.commit(self.trail.recorded(effect.request, effect.changes))
         except StoreError as error:
-            self._metrics.note(facts.CommitFailed())
+            self._metrics.count(facts.CommitFailed())
             self.submit(events.SaveFailed(effect.request, error))
         except Exception as error:
-            self._metrics.note(facts.CommitFailed())
+            self._metrics.count(facts.CommitFailed())
             log.exception("saving failed")
             text = f"the change could not be saved: {type(error).__name__}: {error}"
             self.submit(events.SaveFailed(effect.request, ServiceError(text)))
         else:
             self.trail.saved(effect.request)
-            self._metrics.note(facts.ChangeCommitted(time.perf_counter() - began))
+            self._metrics.count(facts.ChangeCommitted(time.perf_counter() - began))
             self.submit(events.Saved(effect.request))
 
     async def _compute(self, effect: BuildJob | Compare | PlanningWork, executor: Executor | None) -> None:

@@ -64,7 +64,7 @@ class Switches:
         """The number of entries of its intent that each switch refuses."""
 
         def connect(switch: SwitchConfig) -> SwitchConnection:
-            metrics.note(facts.SwitchAdded(switch.name))
+            metrics.count(facts.SwitchAdded(switch.name))
             return SwitchConnection(
                 _endpoint(config, switch),
                 term=term,
@@ -119,7 +119,7 @@ class Switches:
         self._submit(event)
         seen = self._connections[event.switch].snapshot()
         refused = self._refused.get(event.switch, 0)
-        self._metrics.note(
+        self._metrics.count(
             facts.EntriesCounted(event.switch, seen.entries, seen.wanted_entries, seen.foreign_entries, refused)
         )
 
@@ -127,7 +127,7 @@ class Switches:
         """Tell metrics and the log what a connection says."""
         match event:
             case SwitchChanged(switch, state, problem):
-                self._metrics.note(facts.SwitchInState(switch, state))
+                self._metrics.count(facts.SwitchInState(switch, state))
                 if state == "ready":
                     self._unready_since.pop(switch, None)
                 else:
@@ -141,15 +141,15 @@ class Switches:
                 say = log.warning if problem else log.debug if usual else log.info
                 say("switch", switch=switch, state=state, problem=problem)
             case SwitchConnected(switch):
-                self._metrics.note(facts.SwitchSessionOpened(switch))
+                self._metrics.count(facts.SwitchSessionOpened(switch))
             case Acknowledged(switch, _, encoding_s, rpc_s, inserts, modifies, deletes):
                 self._refused[switch] = 0
-                self._metrics.note(facts.IntentWritten(switch, inserts, modifies, deletes, encoding_s + rpc_s))
+                self._metrics.count(facts.IntentWritten(switch, inserts, modifies, deletes, encoding_s + rpc_s))
             case IntentRefused(switch, problem, version, entries):
                 self._refused[switch] = entries
                 log.error("part of the intent refused", switch=switch, plan=version, problem=problem)
             case DriftRepaired(switch, count):
-                self._metrics.note(facts.SwitchAudited(switch, count))
+                self._metrics.count(facts.SwitchAudited(switch, count))
                 if count:
                     log.warning("drift repaired", switch=switch, entries=count)
 

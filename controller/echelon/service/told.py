@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any, Literal, TypeVar, get_args
 
 from echelon.control import facts
-from echelon.control.progress import JobState
+from echelon.control.lines import JobState
 from echelon.service import logs
 from echelon.southbound.lifecycle import State
 
@@ -241,7 +241,7 @@ class Metrics:
         """Return the body and the content type of an answer to a scrape."""
         return self._render(), self._content_type
 
-    def note(self, fact: facts.Fact | facts.ShellFact) -> None:
+    def count(self, fact: facts.Fact | facts.ShellFact) -> None:
         """Count a fact."""
         match fact:
             case facts.JobLeft(job):
@@ -276,7 +276,7 @@ class Metrics:
     def _forget(self) -> None:
         for job in [*self._jobs, *self._jobs_without]:
             self._drop_job(job)
-        self.note(facts.JobsCounted({}))
+        self.count(facts.JobsCounted({}))
         for metric in METRICS:
             if metric.kind == "gauge" and "switch" in metric.labels:
                 self._made[metric.name].clear()
@@ -397,9 +397,9 @@ LINES: Mapping[type, Callable[[Any], Lines]] = {
 # fmt: on
 
 
-def tell(fact: facts.Fact, metrics: Metrics) -> None:
+def tell_fact(fact: facts.Fact, metrics: Metrics) -> None:
     """Count and log a fact."""
-    metrics.note(fact)
+    metrics.count(fact)
     if lines := LINES.get(type(fact)):
         for level, event, fields in lines(fact):
             getattr(log, level)(event, **fields)

@@ -69,7 +69,7 @@ class Trail:
         """The records of changes that are saved, oldest first."""
         return tuple(self._records)
 
-    def ask(self, number: int, request: events.Request) -> None:
+    def remember(self, number: int, request: events.Request) -> None:
         """Remember who asks for `request`, if it is a change."""
         origin = ORIGIN.get()
         if origin is not None and isinstance(request, events.ChangeRequest):
@@ -99,7 +99,7 @@ class Trail:
             )
         return changes
 
-    def note(self, action: str, subject: str) -> None:
+    def record_own(self, action: str, subject: str) -> None:
         """Record what the controller does by itself, in the commit of the next plan."""
         at = self._clock()
         self._noted.append(Record(at, action, subject, f"{at:.6f}", None, None))

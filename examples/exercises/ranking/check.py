@@ -15,8 +15,7 @@ from typing import Any
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd
 from echelon.fabric.model import Switch as FabricSwitch
-from echelon.lab.endhosts.segments import DataSegment
-from echelon.lab.endhosts.shim import FlowAddress, ShimFrames
+from echelon.lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames
 from echelon.lowering.identity import ShimIdentity
 from echelon.lowering.intent import Interval, Prefix
 from echelon.lowering.lower import lower

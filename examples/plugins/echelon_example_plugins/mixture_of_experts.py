@@ -23,13 +23,11 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from echelon.documents import Duration, Size, problem
-from echelon.jobs.collectives import Collective
-from echelon.jobs.collectives.all_to_all import AllToAll
-from echelon.jobs.collectives.ring import Ring
+from echelon.jobs.collectives import AllToAll, Collective, Ring
 from echelon.jobs.combinators import Block, compute, parallel, replicate, series
 from echelon.jobs.graph import EchelonFlow, IterationGraph
-from echelon.jobs.mesh import Mesh
 from echelon.jobs.paradigm import Paradigm
+from echelon.jobs.ranked import Mesh
 
 BACKWARD = 2
 """The time of the backward pass as a multiple of the forward pass."""

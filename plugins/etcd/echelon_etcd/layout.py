@@ -24,8 +24,7 @@ from typing import Any, cast
 from urllib.parse import quote, unquote
 
 from echelon.control.records import Key
-from echelon.service.store.base import StoreError
-from echelon.service.store.encoding import EncodedChanges
+from echelon.service.store.base import EncodedChanges, StoreError
 from echelon_etcd.transaction import MAX_BYTES, MAX_OPERATIONS, Delete, Operation, Put
 
 PART_BYTES = 256 << 10

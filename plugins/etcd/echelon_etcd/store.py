@@ -13,15 +13,20 @@ from typing import Self
 from echelon.control.records import Changes, Key, Snapshot
 from echelon.service.store.base import (
     Candidate,
+    Documents,
+    EncodedChanges,
+    GroupCommit,
+    GroupLimits,
     Leadership,
     NotLeaderError,
+    Schema,
     StoreError,
     StoreUnavailableError,
+    decode_document,
+    encode,
+    encode_document,
     next_term,
 )
-from echelon.service.store.encoding import EncodedChanges, decode_document, encode, encode_document
-from echelon.service.store.group import GroupCommit, GroupLimits
-from echelon.service.store.migrations import Documents, Schema
 from echelon_etcd.address import Address
 from echelon_etcd.layout import Contents, Layout, fits, transactions
 from echelon_etcd.lease import Lease

@@ -32,7 +32,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from echelon.documents import DocumentError, suggestion
-from echelon.jobs.mesh import Mesh
+from echelon.jobs.ranked import Mesh
 from echelon.quantities import shown
 from echelon_importers import astra_sim
 from echelon_importers.importer import Importer, Source, Span

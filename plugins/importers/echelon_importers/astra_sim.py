@@ -38,7 +38,7 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from echelon.documents import DocumentError, suggestion
-from echelon.jobs.mesh import Mesh
+from echelon.jobs.ranked import Mesh
 from echelon.quantities import shown
 from echelon_importers import importer
 from echelon_importers.importer import Importer, Source, Span

@@ -26,7 +26,7 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fluid import Windows, native, simulate
 from echelon.jobs.graph import Job
 from echelon.jobs.paradigms.data import all_reduce
-from echelon.jobs.pipelines.gpipe import gpipe
+from echelon.jobs.pipelines import gpipe
 from echelon.policies import make_policy, policy_names
 
 HOSTS_PER_LEAF, SPINES = 16, 8

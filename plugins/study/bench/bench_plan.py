@@ -22,7 +22,7 @@ from typing import TypeVar
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs.graph import Job
 from echelon.jobs.paradigms.data import all_reduce
-from echelon.jobs.pipelines.gpipe import gpipe
+from echelon.jobs.pipelines import gpipe
 from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.intent import Intent
 from echelon.lowering.lower import Lowering

@@ -20,9 +20,9 @@ import yaml
 
 from echelon.execution import duration_s
 from echelon.fabric.builders import LINK_BPS, line
+from echelon.fabric.load import fabric_text
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import PathChooser
-from echelon.fabric.write import fabric_text
 from echelon.jobs.graph import Job
 from echelon.lab.scenarios.results import PolicyRun
 from echelon.lab.scenarios.scenario import Scenario

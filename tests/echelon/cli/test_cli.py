@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from echelon import cli
 from echelon.errors import RunError
-from echelon.lab.simulation import places
+from echelon.lab import run
 from echelon.lowering.lower import LoweringError
 from echelon.policies import PlanError
 from echelon.progress import UNSEEN
@@ -216,7 +216,7 @@ def test_our_own_mistakes_keep_their_traceback(target: Callable[[Callable[..., A
     ],
 )
 def test_every_target_has_a_runner_on_the_fabrics_that_carry_it(fabric: str, target: str) -> None:
-    assert callable(places.place(fabric, target)(places.unwatched, UNSEEN))
+    assert callable(run.place(fabric, target)(run.unwatched, UNSEEN))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from echelon.cli.watch import View, first_jobs, frame, slowdown
-from echelon.control.progress import JobState
+from echelon.control.lines import JobState
 from echelon.service.api.jobs import JobSummary
 from echelon.service.api.status import StatusResource
 from echelon.service.api.switches import QueueUse, SwitchQueues, SwitchResource, uses

@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 
 from echelon.cli.progress import EVERY
+from echelon.lab.run import compare, place, unwatched
 from echelon.lab.scenarios.scenario import load_scenario
-from echelon.lab.simulation.places import place, unwatched
-from echelon.lab.simulation.run import compare
-from echelon.progress import Account, Unseen
+from echelon.progress import Account, CommandProgress
 from echelon_study.placement.choose import place_jobs
 
 SCENARIOS = Path(__file__).parents[3] / "topologies/scenarios"
@@ -38,7 +37,7 @@ class Clock:
         return self.now_s
 
 
-class Heard(Unseen):
+class Heard(CommandProgress):
     """Everything that a progress was told of, in order."""
 
     def __init__(self) -> None:

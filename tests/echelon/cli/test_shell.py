@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from echelon.cli.shell import HIGHEST_BACKUP_ID, arguments, shell_python
+from echelon.cli.service import HIGHEST_BACKUP_ID, arguments, shell_python
 from echelon.documents import Section
 from echelon.service.config import SwitchConfig
 from echelon.southbound.tls import TlsFiles

@@ -13,13 +13,22 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from echelon.client import DEFAULT_URL, Client, ClientError
-from echelon.client.client import TOKEN_FILE_VARIABLE, URL_VARIABLE, read_token
-from echelon.client.endpoint import ServiceEndpoint, parse_endpoint, parse_endpoints
+from echelon.client import (
+    DEFAULT_URL,
+    TOKEN_FILE_VARIABLE,
+    URL_VARIABLE,
+    Client,
+    ClientError,
+    ServiceEndpoint,
+    parse_endpoint,
+    parse_endpoints,
+    read_token,
+)
 from echelon.control.errors import UnavailableError
 from echelon.documents import DocumentError
-from echelon.service.api import ApiSettings, create_app
+from echelon.service.api.app import create_app
 from echelon.service.api.server import ServerSettings
+from echelon.service.api.settings import ApiSettings
 from echelon.service.api.tokens import TokensFile, new_token
 from echelon.service.config_file import ListenAddress
 from tests.echelon.service.api.memory import JOB, MemoryService, standby

@@ -153,7 +153,7 @@ def test_service_and_virtual_runs_have_one_controller() -> None:
     assert calls("Machine") == {"service/leader.py", "lab/virtual/controller.py"}
     for part in ("Following", "PlanPipeline", "Reactions", "Requests", "JobStore"):
         assert calls(part) == {"control/machine.py"}
-    assert calls("Decoder") == calls("Tracker") == {"control/following.py"}
+    assert calls("Decoder") == calls("Tracker") == {"control/reports.py"}
     assert calls("ActiveFlows") == {"control/reactive.py"}
     assert calls("decide") == {"control/planning.py"}
     assert calls("Numbering") == {"control/planning.py", "lowering/lower.py"}

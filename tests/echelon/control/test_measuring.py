@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.control.agents import MOST_ITERATIONS, MOST_SIZES
 from echelon.control.effects import Refuse, Save
 from echelon.control.errors import ServiceError
 from echelon.control.events import ReportIterations
 from echelon.control.facts import SizesCorrected
+from echelon.control.reports import MOST_ITERATIONS, MOST_SIZES
 from echelon.telemetry.sizes import HostIteration
 from tests.echelon.control.world import World, ring, two_by_two
 

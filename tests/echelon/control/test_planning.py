@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.control.decisions import DecisionDue
 from echelon.control.jobs import RegisteredJob, from_document
 from echelon.control.jobstore import ChosenPolicy
-from echelon.control.planning import Planner, PlanningError, PlanRequest
+from echelon.control.planning import DecisionDue, Planner, PlanningError, PlanRequest
 from echelon.fabric.load import FabricSpec, build_fabric
 from echelon.fabric.model import Fabric
 from echelon.lowering.capabilities import Capabilities

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from echelon.control.jobs import RegisteredJob
-from echelon.control.lines import JobLine, SwitchLine
-from echelon.control.progress import Progress
+from echelon.control.lines import JobLine, Progress, SwitchLine
 from echelon.plan import FlowPlan
 from echelon.rankings.fixed import Fixed
 from tests.drawing import examples

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.control.decisions import DecisionDue, decide
+from echelon.control.planning import DecisionDue, decide
 from echelon.control.reactive import ActiveFlows
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs.graph import EchelonFlow, Flow, FlowKey, Job

@@ -11,7 +11,7 @@ from echelon.control.effects import Improve, MakePlan, Save, SearchPlan, SetAlar
 from echelon.control.facts import NoPlanChosen, PlanChosen, PredictionJudged, SearchEnded
 from echelon.control.jobstore import ChosenPolicy
 from echelon.control.planning import registered_policy
-from echelon.control.searching import JUDGED, LONGEST_RETRY_S, RETRY_S
+from echelon.control.planning_turns import JUDGED, LONGEST_RETRY_S, SEARCH_RETRY_S
 from echelon.fabric.model import Fabric
 from echelon.plan import FlowPlan
 from echelon.policies import PlanError
@@ -294,7 +294,7 @@ def test_searches_begin_again_ever_later_after_their_process_has_ended(fabric: F
         delays.append(alarm.delay_s)
         world.carry_out(alarm)
         all_but_searches(world)
-    assert delays[:3] == [RETRY_S, 2 * RETRY_S, 4 * RETRY_S]
+    assert delays[:3] == [SEARCH_RETRY_S, 2 * SEARCH_RETRY_S, 4 * SEARCH_RETRY_S]
     assert delays[-1] == LONGEST_RETRY_S
     search(world)
     assert labels(world) == {"fair"}

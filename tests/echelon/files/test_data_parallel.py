@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.jobs.analysis import connections, earliest_start_s, topological_order
-from echelon.jobs.collectives.algorithm import chunk_bytes
-from echelon.jobs.collectives.ring import sent_chunk
+from echelon.jobs.collectives import chunk_bytes, sent_chunk
 from echelon.jobs.graph import Job
 from echelon.jobs.paradigms.data import all_reduce
 from tests.drawing import examples

@@ -12,7 +12,7 @@ from echelon.jobs.analysis import (
     topological_order,
 )
 from echelon.jobs.graph import Job
-from echelon.jobs.pipelines.gpipe import gpipe
+from echelon.jobs.pipelines import gpipe
 from echelon.jobs.spec import JobSpec
 from tests.drawing import examples
 

@@ -16,7 +16,7 @@ from echelon.fluid import run_alone
 from echelon.fluid.alone_runs import AloneRuns
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.jobs.paradigms.data import all_reduce
-from echelon.jobs.pipelines.gpipe import gpipe
+from echelon.jobs.pipelines import gpipe
 from echelon.plan import LEVELS, Plan, QueuePlan
 from echelon.policies.fifo import Fifo
 from echelon.policies.filling import ZERO, fill_in_order, residual_of

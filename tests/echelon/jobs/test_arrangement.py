@@ -15,8 +15,7 @@ from echelon.jobs.combinators import Block, Step, collective, compute, parallel,
 from echelon.jobs.free import FreeGraph
 from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow, IterationGraph, Job
 from echelon.jobs.paradigms.data import bucketed_all_reduce
-from echelon.jobs.pipelines.gpipe import gpipe
-from echelon.jobs.pipelines.one_f_one_b import one_f_one_b
+from echelon.jobs.pipelines import gpipe, one_f_one_b
 from tests.drawing import examples
 from tests.echelon.jobs.test_free_graphs import free_graphs
 

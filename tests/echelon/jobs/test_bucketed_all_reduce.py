@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from echelon.fluid import alone_iteration_s, simulate
 from echelon.jobs.analysis import earliest_start_s
-from echelon.jobs.collectives.algorithm import chunk_bytes
-from echelon.jobs.collectives.ring import sent_chunk
+from echelon.jobs.collectives import chunk_bytes, sent_chunk
 from echelon.jobs.graph import Job
 from echelon.jobs.paradigms.data import all_reduce, bucketed_all_reduce
 from echelon.policies import make_policy

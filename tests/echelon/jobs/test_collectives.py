@@ -12,10 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.jobs.analysis import connections, earliest_start_s, topological_order
-from echelon.jobs.collectives import ALL_REDUCES, AllReduceName, Collective
-from echelon.jobs.collectives.algorithm import Algorithm, AllReduce, Round, chunk_bytes, chunks_bytes
-from echelon.jobs.collectives.all_to_all import AllToAll
-from echelon.jobs.collectives.hierarchical import Hierarchical
+from echelon.jobs.collectives import (
+    ALL_REDUCES,
+    Algorithm,
+    AllReduce,
+    AllReduceName,
+    AllToAll,
+    Collective,
+    Hierarchical,
+    Round,
+    chunk_bytes,
+    chunks_bytes,
+)
 from echelon.jobs.graph import EchelonFlow, Job
 from tests.drawing import examples
 

@@ -13,7 +13,7 @@ from echelon.jobs.collectives import ALL_REDUCES, Collective
 from echelon.jobs.combinators import Block, Step, compute, flow, parallel, replicate, series
 from echelon.jobs.free import ranks_of
 from echelon.jobs.graph import CollectiveStep, ComputeUnit, GraphError
-from echelon.jobs.mesh import Mesh
+from echelon.jobs.ranked import Mesh
 from tests.drawing import examples
 
 EMPTY = parallel()

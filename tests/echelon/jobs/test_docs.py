@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from echelon.documents import parse_document
-from echelon.jobs.paradigms.registry import registered
+from echelon.jobs.paradigm import registered
 from echelon.jobs.spec import JobSpec
 
 PAGE = (Path(__file__).parents[3] / "docs" / "jobs.md").read_text(encoding="utf-8")

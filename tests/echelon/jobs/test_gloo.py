@@ -8,8 +8,7 @@ import pytest
 
 import echelon
 from echelon.jobs import build_job
-from echelon.jobs.collectives.algorithm import Round
-from echelon.jobs.collectives.gloo import Gloo
+from echelon.jobs.collectives import Gloo, Round
 from echelon.jobs.spec import JobSpec, make_job_spec
 
 RANKS = [2, 3, 4, 7]

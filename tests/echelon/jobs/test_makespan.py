@@ -14,7 +14,7 @@ from itertools import permutations, product
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fluid.alone import alone_iteration_s
 from echelon.jobs.graph import EchelonFlow, Job
-from echelon.jobs.pipelines.one_f_one_b import one_f_one_b
+from echelon.jobs.pipelines import one_f_one_b
 from tests.echelon.jobs.test_mesh_paradigm import job_of
 
 SHARED_BPS, HOST_BPS = 8_000, 32_000

@@ -15,9 +15,7 @@ from echelon.documents import DocumentError, parse_document
 from echelon.jobs import build_job
 from echelon.jobs.analysis import earliest_start_s
 from echelon.jobs.graph import Job
-from echelon.jobs.pipelines.gpipe import gpipe
-from echelon.jobs.pipelines.one_f_one_b import one_f_one_b
-from echelon.jobs.pipelines.schedules import SCHEDULES
+from echelon.jobs.pipelines import SCHEDULES, gpipe, one_f_one_b
 from echelon.jobs.spec import JobSpec
 from tests.drawing import examples
 

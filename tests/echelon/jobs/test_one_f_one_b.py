@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from echelon.fluid import simulate
 from echelon.jobs.analysis import earliest_start_s
 from echelon.jobs.graph import IterationGraph, Job
-from echelon.jobs.pipelines.gpipe import gpipe
-from echelon.jobs.pipelines.one_f_one_b import one_f_one_b, schedule
+from echelon.jobs.pipelines import gpipe, one_f_one_b, one_f_one_b_passes
 from echelon.policies import make_policy
 from tests.drawing import examples
 from tests.echelon.fluid.conftest import build_star
@@ -111,7 +110,7 @@ def test_bubbles_and_what_is_kept(stages: int, batches: int, forward_s: Fraction
     assert (iteration_s - work_s) * (batches + stages - 1) == iteration_s * (stages - 1)  # the bubble fraction
     for stage in range(1, stages + 1):
         kept, most = 0, 0
-        for each in schedule(stage, stages, batches):
+        for each in one_f_one_b_passes(stage, stages, batches):
             kept += 1 if each.direction == "forward" else -1
             most = max(most, kept)
         assert (kept, most) == (0, min(stages - stage + 1, batches))

@@ -13,7 +13,7 @@ import pytest
 from echelon.documents import parse_document
 from echelon.jobs import build_job
 from echelon.jobs.analysis import connections, with_profile_error
-from echelon.jobs.paradigms.registry import registered
+from echelon.jobs.paradigm import registered
 from echelon.jobs.spec import JobSpec
 
 EXAMPLES = {
@@ -61,7 +61,7 @@ from fractions import Fraction
 
 from echelon.documents import Duration, Size
 from echelon.jobs.collectives import Collective
-from echelon.jobs.collectives.all_to_all import AllToAll
+from echelon.jobs.collectives import AllToAll
 from echelon.jobs.combinators import compute, replicate, series
 from echelon.jobs.graph import EchelonFlow
 from echelon.jobs.paradigm import Paradigm

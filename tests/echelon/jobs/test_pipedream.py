@@ -13,8 +13,7 @@ from echelon.documents import DocumentError
 from echelon.fluid import alone_iteration_s
 from echelon.jobs import build_job
 from echelon.jobs.graph import Job
-from echelon.jobs.pipelines.one_f_one_b import one_f_one_b
-from echelon.jobs.pipelines.one_f_one_b_rr import versions
+from echelon.jobs.pipelines import one_f_one_b, versions
 from echelon.jobs.spec import make_job_spec
 from tests.drawing import examples
 from tests.echelon.fluid.conftest import build_star

@@ -21,7 +21,7 @@ from echelon.fluid.native import NativeRun
 from echelon.fluid.slowdown import mean_time_s
 from echelon.jobs.graph import Job
 from echelon.jobs.paradigms.data import all_reduce
-from echelon.jobs.pipelines.gpipe import gpipe
+from echelon.jobs.pipelines import gpipe
 from echelon.plan import Plan
 from echelon.policies import make_policy
 from echelon.policies.base import Choice

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.jobs.graph import ComputeUnit, Job
 from echelon.jobs.paradigms.data import all_reduce
-from echelon.jobs.pipelines.gpipe import gpipe
+from echelon.jobs.pipelines import gpipe
 from echelon.kept import Kept
 from echelon.plan import FlowPlan
 from echelon.policies import PlanError, make_policy, policy_names

@@ -51,9 +51,9 @@ def exercised() -> Metrics:
         facts.ChangeCommitted(0.003),
         facts.CommitFailed(),
     ):
-        metrics.note(fact)
+        metrics.count(fact)
     with patch("time.time", return_value=1e9):
-        metrics.note(facts.JobSeen("a"))
+        metrics.count(facts.JobSeen("a"))
     metrics.leadership(77)
     return metrics
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from echelon.control import facts
-from echelon.control.progress import JobState
+from echelon.control.lines import JobState
 from echelon.service import told as module
 from echelon.service.told import Metrics
 from echelon.southbound.lifecycle import State
@@ -67,7 +67,7 @@ def test_the_process_is_measured() -> None:
 
 def test_services_in_one_process_do_not_meet() -> None:
     one, other = Metrics("1"), Metrics("2")
-    one.note(adopted())
+    one.count(adopted())
     assert value(one, "echelon_plans_total", result="made") == 1
     assert value(other, "echelon_plans_total", result="made") == 0
 
@@ -77,7 +77,7 @@ def test_histograms_hold_what_was_observed() -> None:
     times = [rng.lognormvariate(-5, 2) for _ in range(500)]
     metrics = Metrics("1")
     for one in times:
-        metrics.note(facts.ChangeCommitted(one))
+        metrics.count(facts.ChangeCommitted(one))
     samples = families(metrics)["echelon_store_commit_seconds"].samples
     for sample in samples:
         if sample.name.endswith("_bucket"):
@@ -87,7 +87,7 @@ def test_histograms_hold_what_was_observed() -> None:
 
 def test_a_switch_has_series_before_anything_happens_to_it() -> None:
     metrics = Metrics("1")
-    metrics.note(facts.SwitchAdded("s9"))
+    metrics.count(facts.SwitchAdded("s9"))
     for name in ("switch_sessions", "drift_entries", "digests", "digests_unknown"):
         assert value(metrics, f"echelon_{name}_total", switch="s9") == 0
     assert value(metrics, "echelon_entries_written_total", switch="s9", operation="insert") == 0
@@ -96,8 +96,8 @@ def test_a_switch_has_series_before_anything_happens_to_it() -> None:
 @pytest.mark.parametrize("state", get_args(State))
 def test_a_switch_is_in_one_state(state: State) -> None:
     metrics = Metrics("1")
-    metrics.note(facts.SwitchAdded("s1"))
-    metrics.note(facts.SwitchInState("s1", state))
+    metrics.count(facts.SwitchAdded("s1"))
+    metrics.count(facts.SwitchInState("s1", state))
     states = {one.labels["state"]: one.value for one in families(metrics)["echelon_switch_state"].samples}
     assert states == {one: float(one == state) for one in get_args(State)}
 
@@ -106,7 +106,7 @@ def test_plans_that_fail_and_come_back() -> None:
     metrics = Metrics("1")
     seen = []
     for fact in (facts.PlanRefused("fair", "no"), adopted(), adopted(problems={"a": "no"}), adopted(problems={})):
-        metrics.note(fact)
+        metrics.count(fact)
         seen.append(value(metrics, "echelon_plan_failing"))
     assert seen == [1, 0, 1, 0]
 
@@ -135,7 +135,7 @@ def test_a_standby_knows_nothing_of_switches_and_jobs() -> None:
     assert value(metrics, "echelon_plan_failing") == 0
     assert value(metrics, "echelon_drift_entries_total", switch="s1") == 2, "counters go on"
     metrics.leadership(99)
-    metrics.note(facts.SwitchAdded("s1"))
+    metrics.count(facts.SwitchAdded("s1"))
     assert value(metrics, "echelon_switch_state", switch="s1", state="connecting") == 1
 
 
@@ -143,7 +143,7 @@ def test_what_callers_send_makes_no_series() -> None:
     """The series stay few whatever the methods, routes and roles are, which come from outside."""
     metrics = Metrics("1")
     for index in range(1000):
-        metrics.note(facts.RequestAnswered(f"BREW{index}", None, 405, f"nobody{index}", 0.1))
+        metrics.count(facts.RequestAnswered(f"BREW{index}", None, 405, f"nobody{index}", 0.1))
     (counted,) = families(metrics)["echelon_api_requests"].samples
     assert counted.labels == {"method": "other", "route": "none", "status": "405", "role": "none"}
     assert counted.value == 1000
@@ -152,7 +152,7 @@ def test_what_callers_send_makes_no_series() -> None:
 def test_names_of_any_kind_are_escaped() -> None:
     metrics = Metrics("1")
     name = 'a"b\\c\nd é'
-    metrics.note(facts.IterationTimed(name, 2.5))
+    metrics.count(facts.IterationTimed(name, 2.5))
     assert value(metrics, "echelon_job_iteration_seconds", training_job=name) == 2.5
 
 
@@ -173,7 +173,7 @@ class Jobs(RuleBasedStateMachine):
 
     @rule(job=st.sampled_from("abcdef"), time_s=st.integers(1, 9))
     def iterate(self, job: str, time_s: int) -> None:
-        self.metrics.note(facts.IterationTimed(job, time_s))
+        self.metrics.count(facts.IterationTimed(job, time_s))
         if job in self.seen or len(self.seen) < 3:
             self.without.discard(job)
             self.seen[job] = time_s
@@ -183,7 +183,7 @@ class Jobs(RuleBasedStateMachine):
 
     @rule(job=st.sampled_from("abcdef"))
     def remove(self, job: str) -> None:
-        self.metrics.note(facts.JobLeft(job))
+        self.metrics.count(facts.JobLeft(job))
         self.seen.pop(job, None)
         self.without.discard(job)
         del self.iterations[job]
@@ -204,12 +204,12 @@ TestJobs.settings = settings(max_examples=8, stateful_step_count=20, deadline=No
 
 def test_threads_lose_no_count() -> None:
     metrics = Metrics("1")
-    metrics.note(facts.SwitchAdded("s1"))
+    metrics.count(facts.SwitchAdded("s1"))
 
     def work() -> None:
         for _ in range(500):
-            metrics.note(facts.IntentWritten("s1", 1, 0, 2, 0.001))
-            metrics.note(facts.IterationTimed("a", 1))
+            metrics.count(facts.IntentWritten("s1", 1, 0, 2, 0.001))
+            metrics.count(facts.IterationTimed("a", 1))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -222,8 +222,8 @@ def test_threads_lose_no_count() -> None:
 
 def test_states_are_those_of_the_resources() -> None:
     metrics = Metrics("1")
-    metrics.note(facts.JobsCounted({state: index for index, state in enumerate(get_args(JobState), start=1)}))
-    metrics.note(facts.JobsCounted({"accepted": 9}))
+    metrics.count(facts.JobsCounted({state: index for index, state in enumerate(get_args(JobState), start=1)}))
+    metrics.count(facts.JobsCounted({"accepted": 9}))
     counts = {one.labels["state"]: one.value for one in families(metrics)["echelon_jobs"].samples}
     assert counts == {state: 9.0 if state == "accepted" else 0.0 for state in get_args(JobState)}
 
@@ -241,9 +241,9 @@ def test_all_series_of_a_job_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None
     )  # fmt: skip
     monkeypatch.setattr(module, "METRICS", (*module.METRICS, by_host))
     metrics = Metrics("1")
-    metrics.note(facts.JobSeen("a"))
-    metrics.note(facts.JobSeen("b"))
+    metrics.count(facts.JobSeen("a"))
+    metrics.count(facts.JobSeen("b"))
     assert value(metrics, "echelon_by_host", training_job="a", host="h2") == 1
-    metrics.note(facts.JobLeft("a"))
+    metrics.count(facts.JobLeft("a"))
     left = {sample.labels["training_job"] for sample in families(metrics)["echelon_by_host"].samples}
     assert left == {"b"}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.service import notify
+from echelon.service import daemon
 
 
 @pytest.fixture(params=["path", "abstract"])
@@ -25,22 +25,22 @@ def supervisor(
 
 
 def test_what_is_said_arrives(supervisor: socket.socket) -> None:
-    assert notify.ready("leads, 4 switches")
+    assert daemon.notify_ready("leads, 4 switches")
     assert supervisor.recv(4096) == b"READY=1\nSTATUS=leads, 4 switches"
-    assert notify.status("plan 7\nREADY=0")
-    assert supervisor.recv(4096) == b"STATUS=plan 7 READY=0"
-    assert notify.alive()
+    assert daemon.notify_stopping("plan 7\nREADY=0")
+    assert supervisor.recv(4096) == b"STOPPING=1\nSTATUS=plan 7 READY=0"
+    assert daemon.notify_alive()
     assert supervisor.recv(4096) == b"WATCHDOG=1"
-    assert notify.stopping()
+    assert daemon.notify_stopping()
     assert supervisor.recv(4096) == b"STOPPING=1"
-    assert notify.reloading()
+    assert daemon.notify_reloading()
     first, second = supervisor.recv(4096).decode().split("\n")
     assert first == "RELOADING=1"
     assert int(second.removeprefix("MONOTONIC_USEC=")) > 0
 
 
 def test_a_supervisor_that_does_not_read_holds_nobody_up(supervisor: socket.socket) -> None:
-    said = [notify.alive() for _ in range(10_000)]
+    said = [daemon.notify_alive() for _ in range(10_000)]
     assert said[0]
     assert not said[-1]
 
@@ -50,8 +50,8 @@ def test_without_a_supervisor_nothing_happens(address: str | None, monkeypatch: 
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     if address is not None:
         monkeypatch.setenv("NOTIFY_SOCKET", address)
-    assert not notify.ready()
-    assert not notify.alive()
+    assert not daemon.notify_ready()
+    assert not daemon.notify_alive()
 
 
 @pytest.mark.parametrize(
@@ -71,4 +71,4 @@ def test_how_often_to_say_that_one_is_alive(
         monkeypatch.delenv(name, raising=False)
         if value is not None:
             monkeypatch.setenv(name, str(value))
-    assert notify.watchdog_s() == expected
+    assert daemon.watchdog_s() == expected

@@ -40,7 +40,7 @@ def change(trail: Trail, number: int, *, client: str = "ops") -> Changes:
     """Record the removal of a job, as a request of `client`."""
     token = ORIGIN.set(Origin(f"r{number}", client, "10.0.0.1"))
     try:
-        trail.ask(number, events.RemoveJob(number, f"j{number}"))
+        trail.remember(number, events.RemoveJob(number, f"j{number}"))
     finally:
         ORIGIN.reset(token)
     return trail.recorded(number, Changes({("settings", "x"): {}}, [("jobs", f"j{number}")]))

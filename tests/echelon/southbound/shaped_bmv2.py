@@ -24,8 +24,7 @@ from typing import Any, Self
 
 from echelon.client import Client
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.lab.endhosts.segments import DataSegment
-from echelon.lab.endhosts.shim import FlowAddress, ShimFrames, read_frame
+from echelon.lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames, read_frame
 from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.intent import Intent
 from echelon.lowering.lower import lower

@@ -13,8 +13,7 @@ import pytest
 from finsy.proto import p4r
 
 from echelon.fabric.model import Fabric
-from echelon.lab.endhosts.segments import DataSegment
-from echelon.lab.endhosts.shim import FlowAddress, ShimFrames
+from echelon.lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames
 from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.lower import Lowering
 from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from echelon.jobs.analysis import earliest_start_s, with_profile_error
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.jobs.pipelines.gpipe import gpipe
+from echelon.jobs.pipelines import gpipe
 from echelon.telemetry.corrections import AGREEING, MAX_FACTOR, TOLERANCE, Corrections, FlowStart, computed_distances_s
 from echelon.telemetry.events import FlowEvent
 from echelon.telemetry.tracker import Tracker

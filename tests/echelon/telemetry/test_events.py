@@ -8,8 +8,7 @@ from fractions import Fraction
 import pytest
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.lab.endhosts.segments import DataSegment
-from echelon.lab.endhosts.shim import FlowAddress, ShimFrames
+from echelon.lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames
 from echelon.lowering.identity import ShimIdentity
 from echelon.lowering.lower import DIGEST, lower
 from echelon.p4program import constants, program

@@ -28,9 +28,8 @@ from pydantic import Field
 from echelon.documents import Duration, PositiveReal, Size, problem
 from echelon.jobs.collectives import AllReduceName
 from echelon.jobs.combinators import Block, Step, collective, compute, parallel, replicate, series
-from echelon.jobs.mesh import Mesh
 from echelon.jobs.paradigms.tensor import check_collective
-from echelon.jobs.ranked import RankedParadigm
+from echelon.jobs.ranked import Mesh, RankedParadigm
 
 BACKWARD = 2
 """The time of the backward pass as a multiple of the forward pass."""

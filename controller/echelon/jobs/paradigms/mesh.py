@@ -5,7 +5,7 @@ sections 2 and 3. Each replica of the model (data) is a pipeline of stages; each
 its matrices (tensor).
 
 * A stage does its passes in the order of the schedule (`echelon.jobs.pipelines`). Within a pass the ranks of the group
-  run the collectives of `echelon.jobs.tensor_layers`.
+  run the collectives of `echelon.jobs.paradigms.tensor`.
 * Every rank of a stage sends its activations to the rank of the same place in the next stage, and gradients back. With
   sequence parallelism a rank has only its part of them.
 * When a stage has done its last backward pass, its replicas all-reduce their gradients.
@@ -24,12 +24,9 @@ from pydantic import Field, model_validator
 from echelon.documents import Durations, PositiveReal, Sizes, problem
 from echelon.jobs.collectives import AllReduceName
 from echelon.jobs.combinators import Block, Step, collective, flow, parallel, series
-from echelon.jobs.mesh import Mesh
-from echelon.jobs.paradigms.tensor import check_collective
-from echelon.jobs.pipelines.schedule import Pass, connected
-from echelon.jobs.pipelines.schedules import SCHEDULES
-from echelon.jobs.ranked import RankedParadigm, value_of
-from echelon.jobs.tensor_layers import BLOCKS, TensorLayers
+from echelon.jobs.paradigms.tensor import BLOCKS, TensorLayers, check_collective
+from echelon.jobs.pipelines import SCHEDULES, Pass, connected
+from echelon.jobs.ranked import Mesh, RankedParadigm, value_of
 
 Axis = Literal["data", "pipeline", "tensor"]
 AXES: tuple[Axis, ...] = ("data", "pipeline", "tensor")

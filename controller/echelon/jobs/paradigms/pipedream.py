@@ -1,6 +1,6 @@
 """PipeDream: a pipeline of mini-batches with stashed weights, whose stages may be replicated.
 
-`echelon.jobs.pipelines.one_f_one_b_rr` explains the schedule and cites the paper. PipeDream empties its pipeline when
+`echelon.jobs.pipelines` explains the schedule and cites the paper. PipeDream empties its pipeline when
 training pauses, as at the end of an epoch. As an iteration of a job starts when the one before has finished, it is what
 PipeDream does between two pauses: `mini_batches` mini-batches without a flush, and then an empty pipeline. With one
 worker for each of p equal stages, the pipeline is full but for (p - 1) / (mini_batches + p - 1) of the time.
@@ -20,7 +20,7 @@ from echelon.documents import Durations, Sizes, problem
 from echelon.jobs.collectives import AllReduceName
 from echelon.jobs.combinators import Step
 from echelon.jobs.paradigms.tensor import check_collective
-from echelon.jobs.pipelines.one_f_one_b_rr import ReplicatedStage, one_f_one_b_rr
+from echelon.jobs.pipelines import ReplicatedStage, one_f_one_b_rr
 from echelon.jobs.ranked import RankedParadigm, value_of
 
 Replicas = Annotated[int, Field(strict=True, ge=1, le=100_000)]

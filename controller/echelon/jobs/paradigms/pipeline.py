@@ -15,8 +15,7 @@ from pydantic import Field
 from echelon.documents import Durations, Sizes, problem
 from echelon.jobs.graph import IterationGraph
 from echelon.jobs.paradigm import Paradigm
-from echelon.jobs.pipelines.gpipe import gpipe
-from echelon.jobs.pipelines.one_f_one_b import one_f_one_b
+from echelon.jobs.pipelines import gpipe, one_f_one_b
 
 V = TypeVar("V")
 

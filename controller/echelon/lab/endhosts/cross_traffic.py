@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import partial, singledispatchmethod
 
 from echelon.lab.endhosts.carriers import HostNetwork
-from echelon.lab.endhosts.flow_ends import NS_PER_S
 from echelon.lab.endhosts.shim import DISCARD_PORT
 from echelon.lab.endhosts.tcp.frames import TcpAddress
 from echelon.lab.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings, TcpTally
 from echelon.lab.endhosts.tcp.stack import Connection
+from echelon.lab.endhosts.transport import NS_PER_S
 from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lab.traffic.outcome import FlowOutcome
 from echelon.lab.traffic.schedule import PacedFlow, ScheduledFlow

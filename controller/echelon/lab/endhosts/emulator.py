@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 
-from echelon.completion import Completion, Until
 from echelon.execution import (
+    Completion,
     Instruction,
     IterationFinished,
     IterationRecord,
@@ -20,15 +20,24 @@ from echelon.execution import (
     Span,
     StartCompute,
     StartFlow,
+    Until,
 )
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import Flow, FlowKey, Job
-from echelon.lab.endhosts.carriers import Carrier, HostNetwork, RankingOf, ShimCarrier, TcpCarrier
+from echelon.lab.endhosts.carriers import (
+    BackgroundStats,
+    Carrier,
+    HostNetwork,
+    HostStack,
+    PacedNic,
+    RankingOf,
+    ShimCarrier,
+    TcpCarrier,
+)
 from echelon.lab.endhosts.cross_traffic import CrossTraffic
-from echelon.lab.endhosts.flow_ends import NS_PER_S
-from echelon.lab.endhosts.host_stack import BackgroundStats, HostStack, PacedNic
 from echelon.lab.endhosts.shim import FlowAddress, background_frame
 from echelon.lab.endhosts.tcp.sender import TcpSettings
+from echelon.lab.endhosts.transport import NS_PER_S
 from echelon.lab.scenarios.scenario import Background, Delay, Transport
 from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
@@ -53,7 +62,7 @@ class TrainingEmulator:
     - `nics`: network interfaces by host.
     - `identities`: by (job, flow). With a `ShimIdentity` the job's senders write the shim; with a `SegmentIdentity` the
       job sends over TCP.
-    - `iterations` and `until` say when the run is over (`echelon.completion`); with None iterations it goes on until
+    - `iterations` and `until` say when the run is over (`echelon.execution`); with None iterations it goes on until
       the caller lets no more time pass.
     - `traffic` plays as long as the run lasts, drawn from `seed`.
     - `paced` says that `pace` will tell senders with the shim their rates.

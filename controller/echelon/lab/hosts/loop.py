@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import heapq
+import os
 import select
 import time
 from collections.abc import Callable
@@ -87,3 +88,22 @@ def _register(callbacks: dict[int, Callable[[], object]], fd: int, callback: Cal
         callbacks.pop(fd, None)
     else:
         callbacks[fd] = callback
+
+
+def watch_end(loop: RealTimeLoop, pid: int, ended: Callable[[], None]) -> Callable[[], None]:
+    """Call `ended` once in `loop` when a child process has ended. Return a function that cancels this."""
+    descriptor = os.pidfd_open(pid)
+
+    def forget() -> None:
+        nonlocal descriptor
+        if descriptor >= 0:
+            loop.on_readable(descriptor, None)
+            os.close(descriptor)
+            descriptor = -1
+
+    def on_readable() -> None:
+        forget()
+        ended()
+
+    loop.on_readable(descriptor, on_readable)
+    return forget

@@ -17,18 +17,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from echelon.completion import Completion
 from echelon.errors import RunError
+from echelon.execution import Completion
 from echelon.lab.hosts import sandbox
 from echelon.lab.hosts.backends.base import BACKENDS, HostFabric
-from echelon.lab.hosts.loop import RealTimeLoop
-from echelon.lab.hosts.processes import watch_end
+from echelon.lab.hosts.loop import RealTimeLoop, watch_end
 from echelon.lab.hosts.serving import FABRIC_FILE, Controller, ServiceProcess
 from echelon.lab.hosts.traffic import HostTraffic
-from echelon.lab.hosts.workers.assigning import Numbers, assign, check_senders, emulated, mtu_bytes, participants
 from echelon.lab.hosts.workers.coordination import Coordination
-from echelon.lab.hosts.workers.coordinator import Coordinator
-from echelon.lab.hosts.workers.launching import WorkerProcesses
+from echelon.lab.hosts.workers.coordinator import (
+    Coordinator,
+    Numbers,
+    WorkerProcesses,
+    assign,
+    check_senders,
+    emulated,
+    mtu_bytes,
+    participants,
+)
 from echelon.lab.hosts.workers.others import MakeWorkers, OtherWorkers, Surroundings, maker_of
 from echelon.lab.scenarios.results import PolicyRun, SwitchStats
 from echelon.lab.scenarios.scenario import PolicyChoice, Scenario

@@ -21,8 +21,7 @@ from echelon.lab.hosts.backends.base import HostFabric
 from echelon.lab.scenarios.results import alone_iterations_s
 from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.scenarios.traffic_spec import TrafficSource
-from echelon.lab.traffic.outcome import FlowOutcome
-from echelon.lab.traffic.outcome_file import read_outcomes
+from echelon.lab.traffic.outcome import FlowOutcome, read_outcomes
 from echelon.lab.traffic.schedule import Schedule, write_schedule
 from echelon.processes import DIES_WITH_CALLER, said
 

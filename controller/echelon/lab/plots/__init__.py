@@ -6,8 +6,7 @@ one line for people, and ``draw(run, selection, style)``, which returns the page
 """
 
 from echelon.lab.plots.measured import Excerpt, MeasuredRun, load
-from echelon.lab.plots.style import Style
-from echelon.lab.plots.write import draw, kind_names, load_kind, write, write_file, write_into
+from echelon.lab.plots.style import Style, draw, kind_names, load_kind, write, write_file, write_into
 
 __all__ = [
     "Excerpt",

@@ -26,7 +26,7 @@ class MeasuredRun:
     """The results by policy, the one to compare with first."""
 
     network: Mapping[str, Any] = field(default_factory=dict)
-    """The fabric and the paths of flows by policy, job and flow (`echelon.lab.scenarios.network`)."""
+    """The fabric and the paths of flows by policy, job and flow (`echelon.lab.scenarios.results`)."""
 
     @property
     def jobs(self) -> Sequence[str]:

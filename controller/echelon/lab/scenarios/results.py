@@ -34,14 +34,15 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from echelon.allocation import Number
 from echelon.errors import RunError
 from echelon.execution import IterationRecord, JobRecord, duration_s, tardiness_s
+from echelon.fabric.routing import narrowest_bps
 from echelon.jobs.graph import Job
-from echelon.lab.scenarios.cross_traffic import compared
-from echelon.lab.scenarios.observed import Observed
+from echelon.lab.traffic.outcome import FlowOutcome, TrafficSummary, until
+from echelon.lab.traffic.outcome import summary as summary_of
 
 if TYPE_CHECKING:
     from echelon.lab.scenarios.scenario import Scenario
@@ -275,3 +276,93 @@ def _flows(job: Job, iteration: IterationRecord[Number]) -> list[dict[str, objec
             }
         )
     return out
+
+
+if TYPE_CHECKING:
+    from echelon.lab.scenarios.scenario import Scenario
+
+FlowsOfSources: TypeAlias = Mapping[str, Sequence[FlowOutcome]]
+"""Flows of a run by the name of their source."""
+
+
+def compared(
+    scenario: Scenario, flows: Mapping[str, FlowsOfSources], end_s: float
+) -> Mapping[str, Mapping[str, TrafficSummary]]:
+    """Return summaries by policy and source of what policies' runs have sent, from time 0 to `end_s`, by which none of
+    the runs was over: a flow that ended later is unfinished.
+
+    Slowdowns are relative to the slowest path between the source's hosts.
+
+    A run lasts until its slowest job is done, so runs under different policies take different times. Over its own time
+    each would be offered other flows, and where flows pile up, those of a longer run would take longer.
+    """
+    capacity_bps = {source.name: narrowest_bps(scenario.fabric, source.pairs) for source in scenario.traffic}
+    return {
+        label: {
+            name: summary_of(until(sent, end_s), 0.0, end_s, capacity_bps[name]) for name, sent in by_source.items()
+        }
+        for label, by_source in flows.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedOperation:
+    """An operation of `torch.distributed` as the rank of one worker saw it. Times are seconds of the run."""
+
+    name: str
+    """The kind of the operation, its number in the iteration and the worker, such as `all-reduce-2-h1`."""
+    iteration: int
+    """Counted from 1."""
+    src: str
+    """The worker."""
+    dst: str
+    """The worker of the rank that it sends to, or of the next rank of the group."""
+    size_bytes: int
+    """The bytes that the rank gave."""
+    start: Number
+    finish: Number
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedComputing:
+    """A time in which the rank of a worker did not wait."""
+
+    name: str
+    iteration: int
+    worker: str
+    start: Number
+    finish: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What the ranks of one job told."""
+
+    operations: tuple[ObservedOperation, ...] = ()
+    computing: tuple[ObservedComputing, ...] = ()
+
+
+if TYPE_CHECKING:
+    from echelon.lab.scenarios.scenario import Scenario
+
+
+def network_document(scenario: Scenario, runs: Mapping[str, PolicyRun]) -> dict[str, Any]:
+    """Return the document.
+
+    ```
+    {"hosts": [HOST], "switches": [SWITCH], "links": [{"a", "b", "rate_bps"}],
+     "paths": {POLICY: {JOB: {FLOW: [NODE, ...]}}}}       of runs whose paths are known
+    ```
+    """
+    fabric = scenario.fabric
+    return {
+        "hosts": list(fabric.hosts),
+        "switches": list(fabric.switches),
+        "links": [{"a": one.a.node, "b": one.b.node, "rate_bps": one.rate_bps} for one in fabric.cables],
+        "paths": {policy: run.paths for policy, run in runs.items() if run.paths},
+    }
+
+
+def network_text(scenario: Scenario, runs: Mapping[str, PolicyRun]) -> str:
+    """Return the document as it is written: the same text for the same runs."""
+    return json.dumps(network_document(scenario, runs), separators=(",", ":")) + "\n"

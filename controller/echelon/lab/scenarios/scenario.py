@@ -64,7 +64,6 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from echelon.completion import Until
 from echelon.documents import (
     Count,
     DocumentError,
@@ -81,6 +80,7 @@ from echelon.documents import (
     refuse,
     suggestion,
 )
+from echelon.execution import Until
 from echelon.fabric.load import FabricSpec, build_fabric, load_fabric_spec
 from echelon.fabric.model import Fabric
 from echelon.jobs import build_job
@@ -188,7 +188,7 @@ class Scenario:
     policies: tuple[PolicyChoice, ...]
     iterations: int
     until: Until
-    """The condition that ends the run (`echelon.completion`)."""
+    """The condition that ends the run (`echelon.execution`)."""
     seed: int
     transport: Transport
     control_latency_s: Fraction

@@ -15,8 +15,8 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
 from echelon.documents import Count, Name, PositiveReal, Rate, Section, problem
-from echelon.lab.traffic.models import Burst, Consistent, Long, Pair, TrafficModel, pairs_of, stream
-from echelon.lab.traffic.schedule import Schedule, ScheduledFlow
+from echelon.lab.traffic.models import Burst, Consistent, Long, TrafficModel, pairs_of, stream
+from echelon.lab.traffic.schedule import Pair, Schedule, ScheduledFlow
 from echelon.lab.traffic.sizes import SizeDistribution, builtin_sizes, load_sizes
 from echelon.quantities import shown
 

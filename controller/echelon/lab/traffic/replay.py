@@ -6,22 +6,32 @@ time, however many are under way. The processes of one machine use one clock (`C
 
 from __future__ import annotations
 
+import errno
+import gc
 import math
+import multiprocessing
 import os
+import resource
+import select
+import signal
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+import sys
+import time
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, Self
 
 from echelon.errors import Code, CodedError
-from echelon.lab.traffic.clock import now_ns
 from echelon.lab.traffic.outcome import FlowOutcome, TrafficSummary, summary
-from echelon.lab.traffic.receiver import Received, TrafficReceiver
 from echelon.lab.traffic.schedule import PacedFlow, Schedule, ScheduledFlow
 from echelon.lab.traffic.sender import Result, SocketOptions, TrafficSender
-from echelon.lab.traffic.workforce import WorkFailedError, Workforce
+from echelon.lab.traffic.wire import Receipt, Reception, WireError, now_ns, own_clock
 
 DEFAULT_PROCESSES = min(os.cpu_count() or 1, 4)
 _LEAD_NS = 200_000_000
@@ -260,3 +270,270 @@ def _listener(address: str, port: int) -> socket.socket:
         reason = f"{error.strerror} (give an address of this host and a free port)"
         raise ReplayError(f"cannot receive at {address}:{port}: {reason}") from None
     return listener
+
+
+_BUFFER_BYTES = 1 << 20
+_READS_AT_ONCE = 4
+"""Maximum number of bytes read from one connection before the others have their turn."""
+
+
+@dataclass(slots=True)
+class Received:
+    """Counts of one receiver."""
+
+    total_bytes: int = 0
+    """Bytes received, headers included, as in a flow's size."""
+    transfers: int = 0
+    """Whole transfers."""
+    broken: int = 0
+    """Connections that ended within a transfer, or did not follow the protocol."""
+
+    def add(self, other: Received) -> None:
+        self.total_bytes += other.total_bytes
+        self.transfers += other.transfers
+        self.broken += other.broken
+
+
+class TrafficReceiver:
+    """A server of a listening socket, until `stop_fd` can be read or its other end is closed."""
+
+    def __init__(self, listener: socket.socket, stop_fd: int) -> None:
+        self._listener, self._stop_fd = listener, stop_fd
+        self._open: dict[int, tuple[socket.socket, Reception]] = {}
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._epoll = select.epoll()
+        # Read now: later all descriptors may be in use.
+        self._clock = own_clock()
+        self._full = False
+        """Set when no more connections are accepted."""
+        self.seen = Received()
+
+    def run(self) -> Received:
+        self._listener.setblocking(False)
+        listener_fd = self._listener.fileno()
+        self._epoll.register(listener_fd, select.EPOLLIN)
+        self._epoll.register(self._stop_fd, select.EPOLLIN)
+        try:
+            while True:
+                for fd, _ in self._epoll.poll():
+                    if fd == self._stop_fd:
+                        return self.seen
+                    if fd == listener_fd:
+                        self._accept()
+                    elif fd in self._open:
+                        self._serve(fd)
+        finally:
+            for connection, _ in self._open.values():
+                connection.close()
+            self._epoll.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                # Without descriptors, none can be accepted until a connection ends; otherwise it is gone already.
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self._epoll.unregister(self._listener.fileno())
+                    self._full = True
+                return
+            connection.setblocking(False)
+            # Keep-alive notices a sender that vanished.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            self._open[connection.fileno()] = connection, Reception()
+            self._epoll.register(connection.fileno(), select.EPOLLIN)
+
+    def _serve(self, fd: int) -> None:
+        connection, reception = self._open[fd]
+        try:
+            for _ in range(_READS_AT_ONCE):
+                if not self._read(connection, reception):
+                    return
+        except BlockingIOError:
+            return
+        except (OSError, WireError):
+            # A sender resets its connections when it has received everything that it waits for.
+            self._close(fd, broken=not reception.idle)
+
+    def _read(self, connection: socket.socket, reception: Reception) -> bool:
+        """Read once; return whether the connection goes on. Raises `BlockingIOError` when there is nothing more for
+        now."""
+        wanted = reception.header_wants
+        if wanted:
+            data = connection.recv(wanted)
+            count = len(data)
+            whole = reception.read_header(data) if data else False
+        else:
+            # The kernel drops the bytes instead of copying them.
+            count = connection.recv_into(self._buffer, min(reception.left, _BUFFER_BYTES), socket.MSG_TRUNC)
+            whole = reception.skip(count) if count else False
+        if not count:
+            self._close(connection.fileno(), broken=not reception.idle)
+            return False
+        self.seen.total_bytes += count
+        if whole:
+            self.seen.transfers += 1
+            connection.send(Receipt(self._clock, now_ns()).encoded())
+        return True
+
+    def _close(self, fd: int, broken: bool) -> None:
+        connection, _ = self._open.pop(fd)
+        self.seen.broken += broken
+        with suppress(OSError):
+            self._epoll.unregister(fd)
+        connection.close()
+        if self._full:
+            self._epoll.register(self._listener.fileno(), select.EPOLLIN)
+            self._full = False
+
+
+Work = Callable[[int, Callable[[Any], None]], None]
+"""Work for a process of its own: a function of a descriptor, which can be read at its end once it is time to stop, and
+of a function that hands a value to the parent. Values must be picklable."""
+
+_STOP_WITHIN_S = 10.0
+"""How long processes may take to end after being told to stop."""
+
+
+class WorkFailedError(CodedError, RuntimeError):
+    """A process ended before its work did. The message is one line."""
+
+    code: Code = "run-failed"
+
+
+class Workforce:
+    """A context manager that forks a process for each of `works` at its beginning and stops them at its end."""
+
+    def __init__(self, works: Sequence[Work]) -> None:
+        self._works = works
+        self._processes: list[BaseProcess] = []
+        self._results: dict[Connection, BaseProcess] = {}
+        self._stop_write = -1
+
+    def __enter__(self) -> Self:
+        # Forked, so that a million flows need not be sent to them.
+        context = multiprocessing.get_context("fork")
+        stop_read, self._stop_write = os.pipe()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        try:
+            for work in self._works:
+                reader, writer = context.Pipe(duplex=False)
+                inherited = [reader, *self._results]
+                process = context.Process(
+                    target=_child, args=(work, stop_read, self._stop_write, writer, inherited), daemon=True
+                )
+                with warnings.catch_warnings():
+                    # Newer Pythons warn of forking beside threads: of locks that these hold at that moment. The
+                    # children use none but the interpreter's own, which it sets free in them.
+                    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+                    process.start()
+                writer.close()
+                self._processes.append(process)
+                self._results[reader] = process
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        finally:
+            os.close(stop_read)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        for reader in self._results:
+            reader.close()
+        deadline = time.monotonic() + _STOP_WITHIN_S
+        for process in self._processes:
+            process.join(max(deadline - time.monotonic(), 0))
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+    def stop(self) -> None:
+        """Tell all processes to stop. What they still have to hand over comes from `results`."""
+        if self._stop_write >= 0:
+            os.close(self._stop_write)
+            self._stop_write = -1
+
+    def results(self, timeout_s: float) -> Iterator[Any]:
+        """Return what the processes hand over within that time; end early when all have ended. Raises
+        `WorkFailedError`."""
+        until = time.monotonic() + timeout_s
+        while self._results:
+            ready = wait(list(self._results), max(until - time.monotonic(), 0))
+            if not ready:
+                return
+            for reader in ready:
+                assert isinstance(reader, Connection)
+                try:
+                    failure, value = reader.recv()
+                except EOFError:
+                    self._ended(reader)
+                    continue
+                if failure is not None:
+                    raise WorkFailedError(failure)
+                yield value
+            if time.monotonic() >= until:
+                return
+
+    @property
+    def working(self) -> bool:
+        """Whether some process has not ended yet, or some value that it handed over was not taken."""
+        return bool(self._results)
+
+    def _ended(self, reader: Connection) -> None:
+        process = self._results.pop(reader)
+        reader.close()
+        process.join()
+        if process.exitcode:
+            raise WorkFailedError(
+                f"a process of the replay ended with status {process.exitcode} (check what killed it)"
+            )
+
+
+def _child(work: Work, stop_read: int, stop_write: int, writer: Connection, inherited: list[Connection]) -> None:
+    # Only the parent may hold the end of the pipe that stays open as long as it lives, and the ends by which other
+    # children notice that nobody listens.
+    os.close(stop_write)
+    for connection in inherited:
+        connection.close()
+    # Ctrl-C interrupts all processes of a command; the parent tells its processes to stop and waits for their results.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    gc.freeze()
+    try:
+        work(stop_read, lambda value: writer.send((None, value)))
+    except BrokenPipeError:
+        pass
+    except Exception as error:
+        with suppress(OSError):
+            writer.send((f"{type(error).__name__}: {error}", None))
+
+
+SETTING = Path("/proc/sys/net/ipv4/tcp_ecn")
+"""The setting, in the network namespace of the process that opens it."""
+ASK = "1"
+
+HOW = "run: sysctl -w net.ipv4.tcp_ecn=1 (in the sender's network namespace)"
+
+
+def asks_for_ecn() -> bool:
+    """Return whether new connections from this network namespace ask for ECN by its setting. Routes can ask as well.
+
+    No socket option asks for ECN: of IP_TOS, Linux leaves the two bits alone on TCP sockets, and sets ECT by itself on
+    connections whose ends agreed on ECN when they were opened. An end accepts it by default (value 2); to ask for it,
+    one of
+
+    * ``net.ipv4.tcp_ecn`` = 1 in the sender's network namespace: all of its connections ask,
+    * ``ip route change ... features ecn``: those over a route ask,
+    * a congestion control that needs ECN, as dctcp: sockets that use it ask.
+    """
+    try:
+        return SETTING.read_text(encoding="ascii").strip() == ASK
+    except OSError:
+        return False

@@ -36,10 +36,6 @@ class Reading(Protocol):
     def size(self, sizes: Sequence[int], shares: Sequence[float], u: float) -> int:
         """Return the size below which a share `u` (0 or more, less than 1) of the flows is."""
 
-    def share(self, sizes: Sequence[int], shares: Sequence[float], size: float) -> float:
-        """Return the share of flows that are not larger than `size`, which lies between the first and the last of the
-        table."""
-
 
 class _Points:
     def mean(self, sizes: Sequence[int], shares: Sequence[Fraction]) -> Fraction:
@@ -48,9 +44,6 @@ class _Points:
 
     def size(self, sizes: Sequence[int], shares: Sequence[float], u: float) -> int:
         return sizes[bisect_right(shares, u)]
-
-    def share(self, sizes: Sequence[int], shares: Sequence[float], size: float) -> float:
-        return shares[bisect_right(sizes, size) - 1]
 
 
 class _Linear:
@@ -65,13 +58,6 @@ class _Linear:
             return sizes[0]
         low, high = shares[at - 1], shares[at]
         return max(round(sizes[at - 1] + (sizes[at] - sizes[at - 1]) * (u - low) / (high - low)), 1)
-
-    def share(self, sizes: Sequence[int], shares: Sequence[float], size: float) -> float:
-        at = bisect_right(sizes, size)
-        if at == len(sizes):
-            return shares[-1]
-        low, high = sizes[at - 1], sizes[at]
-        return shares[at - 1] + (shares[at] - shares[at - 1]) * (size - low) / (high - low)
 
 
 READINGS: Mapping[str, Reading] = {"points": _Points(), "linear": _Linear()}
@@ -101,13 +87,6 @@ class SizeDistribution:
     def mean_bytes(self) -> Fraction:
         """The exact mean. (Sizes that are drawn between points are rounded to whole bytes, at least 1.)"""
         return READINGS[self.draw].mean(*self._columns)
-
-    def cdf(self, size_bytes: float) -> float:
-        """Return the share of flows that are not larger than `size_bytes`."""
-        sizes = self._columns[0]
-        if size_bytes < sizes[0]:
-            return 0.0
-        return READINGS[self.draw].share(sizes, self._shares, size_bytes)
 
     def quantile(self, u: float) -> int:
         """Return the size in bytes below which a share `u` of the flows is; 0 <= u < 1."""

@@ -9,10 +9,36 @@ where the two have no common clock (then an answer's way back is in it), and exa
 from __future__ import annotations
 
 import struct
+import time
+import zlib
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from echelon.errors import Code, CodedError
-from echelon.lab.traffic.clock import NO_CLOCK
+
+NO_CLOCK = 0
+"""Stands for the number of an unknown clock."""
+
+
+def now_ns() -> int:
+    """Return CLOCK_MONOTONIC, which all processes of a machine have in common (except across time namespaces)."""
+    return time.monotonic_ns()
+
+
+@cache
+def own_clock() -> int:
+    """Return a number that identifies this machine's monotonic clock since its start; 0 where the system does not
+    tell."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+    except OSError:
+        return NO_CLOCK
+    with suppress(OSError):  # A system without time namespaces has one clock.
+        boot += Path("/proc/self/timens_offsets").read_bytes()
+    return zlib.crc32(boot) or 1
+
 
 _MAGIC = b"EcT1"
 _HEADER = struct.Struct("!4sQ")
@@ -84,8 +110,8 @@ class Reception:
         """Whether the connection is between two transfers."""
         return not self.left and not self._partial
 
-    def take_header(self, data: bytes) -> bool:
-        """Take `data`, at most `header_wants` bytes; return whether that completes a transfer no longer than its
+    def read_header(self, data: bytes) -> bool:
+        """Read `data`, at most `header_wants` bytes; return whether that completes a transfer no longer than its
         header.
 
         Raises `WireError`.
@@ -99,7 +125,7 @@ class Reception:
             raise WireError("the connection does not carry a replayed flow")
         return not self.left
 
-    def take(self, count: int) -> bool:
-        """Take so many of the bytes `left`; return whether that completes the transfer."""
+    def skip(self, count: int) -> bool:
+        """Skip so many of the bytes `left`; return whether that completes the transfer."""
         self.left -= count
         return not self.left

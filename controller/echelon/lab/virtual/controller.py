@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from echelon.control import effects, events, facts
@@ -137,9 +136,7 @@ class VirtualController(MachineLoop):
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     async def _open(self) -> None:

@@ -17,7 +17,7 @@ from echelon.fabric.model import Fabric
 from echelon.jobs.graph import FlowKey
 from echelon.jobs.spec import JobSpec
 from echelon.lab.endhosts.emulator import TrainingEmulator
-from echelon.lab.endhosts.flow_ends import NS_PER_S
+from echelon.lab.endhosts.transport import NS_PER_S
 from echelon.lab.scenarios.results import PolicyRun, SwitchStats
 from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.virtual.controller import VirtualController

@@ -31,9 +31,16 @@ epoch (UTC), durations seconds, sizes bytes, rates bits per second; requests wri
 BODIES = (JobSpec, DistanceReport, ConnectionReport, IterationReport, PolicySetting, LinkSetting)
 
 
-def build(
-    service: ControllerService, settings: ApiSettings, metrics: Callable[[], tuple[bytes, str]] | None
+def create_app(
+    service: ControllerService,
+    settings: ApiSettings | None = None,
+    metrics: Callable[[], tuple[bytes, str]] | None = None,
 ) -> FastAPI:
+    """Return the application, to be served on the event loop that `service` lives on.
+
+    `metrics` returns what GET /metrics answers, as bytes and content type; None: there are no metrics.
+    """
+    settings = settings or ApiSettings()
     app = FastAPI(
         title="Echelon",
         description=DESCRIPTION,

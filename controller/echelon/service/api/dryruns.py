@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, cast
 
-from echelon.service.api.resource import Resource
+from echelon.service.api.settings import Resource
 from echelon.service.api.switches import EntryResource, QueueResource
 
 if TYPE_CHECKING:

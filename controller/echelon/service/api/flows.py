@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from echelon.control.jobs import RegisteredJob
 from echelon.plan import Plan
-from echelon.service.api.resource import Resource
+from echelon.service.api.settings import Resource
 from echelon.telemetry.flow_log import SeenFlow
 from echelon.telemetry.waits import FlowSpan, Link, links_of, waits
 

@@ -9,6 +9,7 @@ import logging
 import re
 import secrets
 import time
+from collections.abc import Callable
 from math import ceil
 
 from starlette.datastructures import Headers
@@ -20,11 +21,31 @@ from echelon.quantities import shown
 from echelon.service import logs
 from echelon.service.api import pages
 from echelon.service.api.answers import RETRY_AFTER_S, RequestError, error_answer
-from echelon.service.api.exposure import is_loopback
-from echelon.service.api.rates import RequestRates
 from echelon.service.api.settings import ApiSettings, Exchange
 from echelon.service.api.tokens import NO_LIMITS, Principal
+from echelon.service.hazards import is_loopback
 from echelon.service.trail import ORIGIN, Origin
+
+
+class RequestRates:
+    """Token buckets, by the names of tokens. A bucket holds the requests of one second, and is full at first."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._buckets: dict[str, tuple[float, float]] = {}
+        """What was left in each bucket, and when."""
+
+    def admit(self, name: str, per_s: int) -> float:
+        """Admit one request, and return 0; or return the seconds until one will be admitted."""
+        now = self._clock()
+        left, at = self._buckets.get(name, (float(per_s), now))
+        left = min(float(per_s), left + (now - at) * per_s)
+        if left < 1:
+            self._buckets[name] = left, now
+            return (1 - left) / per_s
+        self._buckets[name] = left - 1, now
+        return 0.0
+
 
 log = logs.get("echelon.api")
 
@@ -114,7 +135,7 @@ class Gate:
         if principal is None or principal.token is None or principal.limits.requests_per_s is None:
             return
         most = principal.limits.requests_per_s
-        wait_s = self._rates.take(principal.token, most)
+        wait_s = self._rates.admit(principal.token, most)
         if wait_s:
             reason = f"token '{principal.token}' has made its {most} requests of this second (come back later)"
             raise RequestError(429, reason, headers={"Retry-After": str(ceil(wait_s))})

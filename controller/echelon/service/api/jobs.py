@@ -12,13 +12,13 @@ from urllib.parse import quote
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
-from echelon.control.progress import JobState
+from echelon.control.lines import JobState
 from echelon.documents import Duration, Durations, Name, PositiveDuration, Section, Size, StepName
-from echelon.jobs.paradigms.registry import registered
+from echelon.jobs.paradigm import registered
 from echelon.jobs.spec import JobSpec
 from echelon.quantities import QuantityError, shown
 from echelon.service.api.dryruns import DryRunResource, rehearsed
-from echelon.service.api.resource import Resource
+from echelon.service.api.settings import Resource
 from echelon.telemetry.sizes import HostIteration, Measured, profiled_bytes
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ class ConnectionsResource(Resource):
     @classmethod
     def of(cls, job: "RegisteredJob", fabric: "Fabric", host: str | None = None) -> "ConnectionsResource":
         """Return the reported connections of a job, or only those of one host."""
-        from echelon.control.agents import addresses
+        from echelon.control.reports import addresses
 
         gap_s = job.spec.recognition.idle_gap
         return cls(

@@ -7,13 +7,13 @@ from itertools import chain, dropwhile, islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 from echelon.control.errors import UnknownError
-from echelon.service.api.resource import Resource
+from echelon.service.api.settings import Resource
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from echelon.control.machine import InForce
-    from echelon.control.searching import Chosen, Searches
+    from echelon.control.planning_turns import Chosen, Searches
     from echelon.plan import FlowPlan, Plan
     from echelon.policies.base import Labelled, Prediction
     from echelon.rankings.base import Ranking
@@ -77,7 +77,7 @@ class CandidateResource(Resource):
     @classmethod
     def of(cls, tried: "Prediction[Labelled]") -> "CandidateResource":
         """Return what was predicted for a candidate."""
-        from echelon.control.searching import mean_slowdown
+        from echelon.control.planning_turns import mean_slowdown
 
         simulated = bool(tried.slowdowns)
         return cls(
@@ -186,8 +186,7 @@ def routes() -> "APIRouter":
     from fastapi import Query, Request, Response
 
     from echelon.service.api.answers import errors
-    from echelon.service.api.routing import TheService, next_page, router
-    from echelon.service.api.streaming import answer
+    from echelon.service.api.routing import TheService, answer, next_page, router
 
     made = router("plan")
 

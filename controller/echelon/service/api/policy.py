@@ -8,7 +8,7 @@ from pydantic import Field
 from echelon.control.errors import RefusedError
 from echelon.documents import Section
 from echelon.service.api.dryruns import DryRunResource, rehearsed
-from echelon.service.api.resource import Resource
+from echelon.service.api.settings import Resource
 
 if TYPE_CHECKING:
     from fastapi import APIRouter

@@ -1,11 +1,19 @@
-"""The API's settings, and its record of every request."""
+"""The API's settings, its record of every request, and the base of its documents."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from pydantic import BaseModel, ConfigDict
+
 from echelon.service.api.tokens import Authenticator
+
+
+class Resource(BaseModel):
+    """A document of the API."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, Field
 
 from echelon.control.errors import UnknownError
-from echelon.control.progress import JobState
-from echelon.service.api.resource import Resource
+from echelon.control.lines import JobState
+from echelon.service.api.settings import Resource
 from echelon.southbound.lifecycle import State
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from echelon.lowering.intent import Intent, Interval, Match, Prefix, TableEntry
 from echelon.plan import LEVELS
-from echelon.service.api.resource import Resource
+from echelon.service.api.settings import Resource
 from echelon.southbound.errors import SouthboundError
 from echelon.southbound.lifecycle import State
 
@@ -233,8 +233,7 @@ def routes() -> "APIRouter":
     from fastapi import Response
 
     from echelon.service.api.answers import errors
-    from echelon.service.api.routing import TheService, router
-    from echelon.service.api.streaming import answer
+    from echelon.service.api.routing import TheService, answer, router
 
     made = router("switches")
 

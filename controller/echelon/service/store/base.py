@@ -8,13 +8,15 @@ no later leader of the same store falls below or repeats; it serves as the P4Run
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from echelon.control.errors import UnavailableError
-from echelon.control.records import Changes, Snapshot
+from echelon.control.records import COLLECTIONS, Changes, Document, Key, Snapshot
 from echelon.errors import Code
 from echelon.southbound import election
 
@@ -169,3 +171,204 @@ def next_term(last: int) -> int:
         return election.next_term(time.time_ns() // 1000, last)
     except election.ElectionError:
         raise StoreError(f"the last term was {last}, the largest of 63 bits (start with an empty store)") from None
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedChanges:
+    """Encoded changes. No key is in both."""
+
+    puts: dict[Key, bytes]
+    deletes: set[Key]
+
+    @property
+    def count(self) -> int:
+        return len(self.puts) + len(self.deletes)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the keys and documents in bytes."""
+        return sum(len(body) for body in self.puts.values()) + sum(
+            len(collection) + len(key.encode()) for keys in (self.puts, self.deletes) for collection, key in keys
+        )
+
+
+def encode(changes: Changes) -> EncodedChanges:
+    """Encode changes. Raise `ValueError` for a key or document that no store could keep."""
+    deletes = set(changes.deletes)
+    for key in (*changes.puts, *deletes):
+        _check_key(key)
+        if key in changes.puts and key in deletes:
+            raise ValueError(f"{_shown(key)}: both written and deleted by one change")
+    return EncodedChanges({key: encode_document(key, document) for key, document in changes.puts.items()}, deletes)
+
+
+def encode_document(key: Key, document: Document) -> bytes:
+    try:
+        # In ASCII, escapes preserve even what UTF-8 cannot represent (lone surrogates).
+        return json.dumps(dict(document), allow_nan=False, separators=(",", ":")).encode("ascii")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{_shown(key)}: cannot be kept as JSON: {error}") from error
+
+
+def decode_document(body: bytes) -> dict[str, Any]:
+    """Decode a document. Raise `ValueError` for what `encode_document` never wrote."""
+    document = json.loads(body)
+    if not isinstance(document, dict):
+        raise ValueError("is not a JSON mapping")
+    return document
+
+
+def in_order(changes: Iterable[EncodedChanges]) -> EncodedChanges:
+    """Return one change that has the effect of these, one after the other."""
+    puts: dict[Key, bytes] = {}
+    deletes: set[Key] = set()
+    for each in changes:
+        for key in each.deletes:
+            puts.pop(key, None)
+        deletes |= each.deletes
+        deletes.difference_update(each.puts)
+        puts |= each.puts
+    return EncodedChanges(puts, deletes)
+
+
+def _check_key(key: Key) -> None:
+    collection, name = key
+    if collection not in COLLECTIONS:
+        raise ValueError(f"there is no collection {collection!r}: there are {', '.join(COLLECTIONS)}")
+    # Raises UnicodeEncodeError, a ValueError, for lone surrogates.
+    if not 1 <= len(name.encode()) <= MAX_KEY_BYTES:
+        raise ValueError(f"{_shown(key)}: a key has 1 to {MAX_KEY_BYTES} bytes of UTF-8")
+
+
+def _shown(key: Key) -> str:
+    collection, name = key
+    return f"{collection} {name[:40] + '...' if len(name) > 40 else name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """Limits of one write; a single change may exceed them."""
+
+    count: int
+    """Maximum number of documents."""
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    leadership: Leadership
+    changes: EncodedChanges
+    done: asyncio.Future[None]
+
+
+class GroupCommit:
+    """A queue of commits with one write at a time, in the order of the calls.
+
+    A write that fails fails every change in it, and no other.
+    """
+
+    def __init__(self, write: Callable[[Leadership, EncodedChanges], Awaitable[None]], limits: GroupLimits) -> None:
+        self._write = write
+        self._limits = limits
+        self._waiting: deque[_Waiting] = deque()
+        self._writer: asyncio.Task[None] | None = None
+
+    async def commit(self, leadership: Leadership, changes: EncodedChanges) -> None:
+        """Return when `changes` are written. Cancelling this does not cancel the write."""
+        done = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(leadership, changes, done))
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write_all(), name="store: group commit")
+        await done
+
+    async def idle(self) -> None:
+        """Wait until everything that was requested is written or has failed."""
+        while self._writer is not None:
+            await asyncio.wait([self._writer])
+
+    async def _write_all(self) -> None:
+        try:
+            while self._waiting:
+                await self._write_some(self._next())
+        finally:
+            self._writer = None
+            # None are left, unless this task was cancelled.
+            for waiting in self._waiting:
+                waiting.done.cancel()
+            self._waiting.clear()
+
+    async def _write_some(self, group: list[_Waiting]) -> None:
+        try:
+            await self._write(group[0].leadership, in_order(waiting.changes for waiting in group))
+        except asyncio.CancelledError:
+            for waiting in group:
+                waiting.done.cancel()
+            raise
+        except Exception as error:
+            for waiting in group:
+                if not waiting.done.done():
+                    waiting.done.set_exception(error)
+        else:
+            for waiting in group:
+                if not waiting.done.done():
+                    waiting.done.set_result(None)
+
+    def _next(self) -> list[_Waiting]:
+        """Return the longest run of changes of one leadership that is within the limits, at least one."""
+        group = [self._waiting.popleft()]
+        count, size_bytes = group[0].changes.count, group[0].changes.size_bytes
+        while self._waiting and self._waiting[0].leadership is group[0].leadership:
+            candidate = self._waiting[0].changes
+            count, size_bytes = count + candidate.count, size_bytes + candidate.size_bytes
+            if count > self._limits.count or size_bytes > self._limits.size_bytes:
+                break
+            group.append(self._waiting.popleft())
+        return group
+
+
+Documents = dict[str, dict[str, dict[str, Any]]]
+"""Collection to key to document; the migration may change it in place."""
+
+Migration = Callable[[Documents], Documents]
+"""A function from the documents of one schema version to those of the next."""
+
+
+def _jobs_have_owners(documents: Documents) -> Documents:
+    """Migrate 1 to 2: a job names the token that registered it. Of earlier jobs nobody knows."""
+    return {**documents, "jobs": {name: {**job, "owner": None} for name, job in documents["jobs"].items()}}
+
+
+MIGRATIONS: tuple[Migration, ...] = (_jobs_have_owners,)
+"""The first one leads from version 1 to version 2."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """The schema that this version of the program reads and writes.
+
+    A migration is a function over all documents. The store that runs it (as leader) writes its result in one commit. To
+    change what documents mean, append a function to `MIGRATIONS`; never change or remove one.
+    """
+
+    migrations: Sequence[Migration] = MIGRATIONS
+
+    @property
+    def version(self) -> int:
+        return 1 + len(self.migrations)
+
+    def check(self, version: int, store: str) -> None:
+        """Raise `StoreError` for documents of a `version` that this program cannot read, in `store`."""
+        if version > self.version:
+            raise StoreError(
+                f"{store}: was written by a later version of echelon (schema {version}; this one knows up to"
+                f" {self.version}): start that version, or restore the copy made before it was first started"
+            )
+        if version < 1:
+            raise StoreError(f"{store}: has schema {version}, which never existed: this is not a store of Echelon")
+
+    def upgrade(self, documents: Mapping[str, Mapping[str, dict[str, Any]]], version: int) -> Snapshot:
+        """Return documents of the earlier `version` in this version's schema."""
+        current: Documents = {name: dict(collection) for name, collection in documents.items()}
+        for migration in self.migrations[version - 1 :]:
+            current = migration(current)
+        return Snapshot({name: current.get(name, {}) for name in COLLECTIONS})

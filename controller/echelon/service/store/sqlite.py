@@ -25,15 +25,20 @@ from typing import Any, Self, TypeVar, TypeVarTuple
 from echelon.control.records import COLLECTIONS, Changes, Snapshot
 from echelon.service.store.base import (
     Candidate,
+    Documents,
+    EncodedChanges,
+    GroupCommit,
+    GroupLimits,
     Leadership,
     NotLeaderError,
+    Schema,
     StoreError,
     StoreUnavailableError,
+    decode_document,
+    encode,
+    encode_document,
     next_term,
 )
-from echelon.service.store.encoding import EncodedChanges, decode_document, encode, encode_document
-from echelon.service.store.group import GroupCommit, GroupLimits
-from echelon.service.store.migrations import Documents, Schema
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -110,7 +115,7 @@ def restore(copy: Path, path: Path) -> int:
     """
     lock = _Lock(path.with_name(path.name + ".lock"))
     with _opened(copy) as file:
-        if not lock.take():
+        if not lock.try_to_take():
             raise StoreError(f"{path}: a service uses it (stop every service on it first)")
         try:
             if path.exists():
@@ -189,7 +194,7 @@ class SqliteStore:
         if self._leadership is not None:
             raise StoreError(f"{self.url}: this controller leads already")
         self._check_open()
-        while not self._lock.take():
+        while not self._lock.try_to_take():
             await asyncio.sleep(LOCK_INTERVAL_S)
         try:
             with self._writing():
@@ -325,7 +330,7 @@ class _Lock:
         self._path = path
         self._held: int | None = None
 
-    def take(self) -> bool:
+    def try_to_take(self) -> bool:
         """Try to take the lock without waiting."""
         found = self._open()
         if not self._try(found, fcntl.LOCK_EX):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from echelon.errors import Code, CodedError
-from echelon.netns import open_netlink
+from echelon.processes import open_netlink
 from echelon.targets.bmv2.htb import QUEUES, HtbTree, Leaf, Port, burst_bytes
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """PipeDream profiles, cut into stages by PipeDream's partitioner and run by its schedule.
 
-`echelon.jobs.pipelines.one_f_one_b_rr` has the schedule. A stage sends its activations to the next stage, which sends
+`echelon.jobs.pipelines` has the schedule. A stage sends its activations to the next stage, which sends
 gradients of the same size back. An iteration of the job is a number of mini-batches, after which the pipeline is empty;
 PipeDream itself empties it only when training pauses.
 """
@@ -15,7 +15,7 @@ from pydantic import Field
 
 from echelon.documents import DocumentError, Rate
 from echelon.jobs.analysis import ordered
-from echelon.jobs.pipelines.one_f_one_b_rr import ReplicatedStage, one_f_one_b_rr
+from echelon.jobs.pipelines import ReplicatedStage, one_f_one_b_rr
 from echelon_importers import importer
 from echelon_importers.importer import Importer, Source
 from echelon_importers.pipedream.cuts import cuts

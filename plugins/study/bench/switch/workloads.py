@@ -12,11 +12,11 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from echelon.jobs.graph import FlowKey
-from echelon.lab.endhosts.segments import DataSegment
 from echelon.lab.endhosts.shim import (
     HEADER_BYTES,
     SHIM_AT,
     UNSTAMPED,
+    DataSegment,
     FlowAddress,
     ShimFrames,
     headers,

@@ -42,8 +42,8 @@ def place(
     from echelon.cli.runs import policy_choice
     from echelon.documents import DocumentError, suggestion
     from echelon.errors import RunError
+    from echelon.lab.run import simulate
     from echelon.lab.scenarios.scenario import load_scenario
-    from echelon.lab.simulation.run import simulate
     from echelon.policies import PlanError
     from echelon_study.placement.choose import place_jobs, rows
 

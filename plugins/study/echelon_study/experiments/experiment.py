@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from echelon.documents import DocumentError, suggestion
-from echelon.lab.simulation.points import PointStore, Stored
+from echelon.lab.points import PointStore, Stored
 from echelon_study.experiments.measure import Runner
 from echelon_study.experiments.settings import ExperimentSettings
 from echelon_study.points.tasks import Task

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from echelon.documents import DocumentError
-from echelon.lab.simulation.points import PointStore, Stored
+from echelon.lab.points import PointStore, Stored
 from echelon.progress import UNSEEN, CommandProgress
 from echelon_study.experiments.experiment import Selection
 from echelon_study.experiments.machine import machine

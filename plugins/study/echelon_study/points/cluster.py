@@ -9,7 +9,7 @@ from typing import Any
 
 from echelon.documents import DocumentError
 from echelon.extras import how_to_install
-from echelon.lab.simulation.code import code_digest
+from echelon.lab.points import code_digest
 from echelon_study.points.tasks import Keep, MeasuredTask, SweepError, Task, measured
 
 _ADDRESS = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<place>\S+:\d+)")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from echelon.errors import Code, CodedError, RunError
-from echelon.lab.simulation.points import ResultStore, Stored
+from echelon.lab.points import ResultStore, Stored
 from echelon.progress import UNSEEN, CommandProgress
 
 _PR_SET_PDEATHSIG = 1

@@ -20,12 +20,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from echelon.lab import FLUID
+from echelon.lab.points import Stored, code_digest
+from echelon.lab.run import scenario_digest, simulate
 from echelon.lab.scenarios.results import summary
 from echelon.lab.scenarios.scenario import scenario_of
-from echelon.lab.simulation.code import code_digest
-from echelon.lab.simulation.places import FLUID
-from echelon.lab.simulation.points import Stored
-from echelon.lab.simulation.run import scenario_digest, simulate
 from echelon.progress import UNSEEN, CommandProgress
 from echelon_study.experiments.tables import Cell, Table
 from echelon_study.points.lines import LineStore
@@ -123,7 +122,7 @@ def _named(missing: Table, variants: int) -> list[str]:
 
 
 def _document(of: Sweep, overview: Table, missing: Table) -> dict[str, Any]:
-    """Return what pictures need (`echelon.lab.plots.sweep`)."""
+    """Return what pictures need (`echelon.lab.plots.others`)."""
     policies = [choice.label for choice in of.policies]
     keys = overview.columns[: -len(policies)]
     return {

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.simulation.points import PointStore, Stored
-from echelon.progress import Unseen
+from echelon.lab.points import PointStore, Stored
+from echelon.progress import CommandProgress
 from echelon_study.points.tasks import SweepError, Task, sweep
 from plugins.study.tests.points.measuring import die, die_once, refuse, square
 
@@ -35,7 +35,7 @@ def asked(log: Path) -> list[int]:
     return [int(line.split()[0]) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-class Listener(Unseen):
+class Listener(CommandProgress):
     """A progress that remembers, and interrupts when `last` parts are done."""
 
     def __init__(self, last: int | None = None) -> None:
@@ -145,7 +145,7 @@ KILLED = """
 import sys
 from functools import partial
 from pathlib import Path
-from echelon.lab.simulation.points import PointStore
+from echelon.lab.points import PointStore
 from echelon_study.points.tasks import Task, sweep
 from plugins.study.tests.points.measuring import stay
 where = Path(sys.argv[1])

@@ -17,10 +17,10 @@ from typer.testing import CliRunner, Result
 import echelon
 from echelon.cli import app
 from echelon.lab.plots import Excerpt
+from echelon.lab.plots.others import draw_sweep as draw_picture
+from echelon.lab.plots.others import load_sweep as load_picture
 from echelon.lab.plots.style import Style
-from echelon.lab.plots.sweep import draw as draw_picture
-from echelon.lab.plots.sweep import load as load_picture
-from echelon.progress import Unseen
+from echelon.progress import CommandProgress
 from echelon_study.points.cluster import DaskCluster
 from echelon_study.points.tasks import Cluster, SweepError
 from echelon_study.sweeps.run import SweepReport, sweep_into
@@ -55,7 +55,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "sweep.yaml"
 
 
-class Listener(Unseen):
+class Listener(CommandProgress):
     """A progress that calls a function when `last` runs are done."""
 
     def __init__(self, last: int, then: Callable[[], None]) -> None:

@@ -8,18 +8,18 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 
-from echelon.lab.endhosts.segments import DataSegment
 from echelon.lab.endhosts.shim import (
     HEADER_BYTES,
     MAX_REMAINING,
     SHIM_AT,
     SHIM_PORT,
     SHIM_VERSION,
+    DataSegment,
     ShimPayloads,
     flow_key,
     read_payload,
 )
-from echelon.socket_options import ECT0, SO_NO_CHECK
+from echelon.processes import ECT0, SO_NO_CHECK
 
 __all__ = ["SHIM_PORT", "datagrams", "payload", "udp_socket"]
 

@@ -15,8 +15,7 @@ from typing import Self
 
 from echelon.errors import RunError
 from echelon.lab.hosts.backends.base import HostFabric
-from echelon.lab.hosts.loop import RealTimeLoop
-from echelon.lab.hosts.processes import watch_end
+from echelon.lab.hosts.loop import RealTimeLoop, watch_end
 from echelon.lab.scenarios.scenario import Scenario
 from echelon.processes import DIES_WITH_CALLER, said
 from echelon_torch.agent.processes import descendants

@@ -9,7 +9,7 @@ from typing import Self
 
 from echelon.execution import JobRecord
 from echelon.lab.hosts.workers.others import Surroundings
-from echelon.lab.scenarios.observed import Observed
+from echelon.lab.scenarios.results import Observed
 from echelon_torch.programs.iterations import ProgramIterations
 from echelon_torch.programs.launching import Programs
 from echelon_torch.programs.listening import RankListener

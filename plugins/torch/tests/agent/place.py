@@ -16,7 +16,7 @@ from finsy import P4Schema
 from finsy.proto import p4r
 
 from echelon.client import Client
-from echelon.lab.hosts.backends.namespaces import NamespaceFabric
+from echelon.lab.hosts.backends.base import NamespaceFabric
 from echelon.p4program import program
 from tests.echelon.service.lab import BIN, LINE, PATIENCE_S, Lab, ring, settle, until
 

@@ -78,7 +78,7 @@ class Cable(_Model):
 
 
 class StoredNetwork(_Model):
-    """The document ``network.json`` (`echelon.lab.scenarios.network`)."""
+    """The document ``network.json`` (`echelon.lab.scenarios.results`)."""
 
     switches: tuple[str, ...] = ()
     links: tuple[Cable, ...] = ()

@@ -15,8 +15,7 @@ from echelon.lab.endhosts import cross_traffic
 from echelon.lab.endhosts.emulator import TrainingEmulator
 from echelon.lab.endhosts.tcp.frames import ECE, SYN, parse
 from echelon.lab.scenarios import results
-from echelon.lab.scenarios.cross_traffic import compared
-from echelon.lab.scenarios.results import PolicyRun, common_end_s
+from echelon.lab.scenarios.results import PolicyRun, common_end_s, compared
 from echelon.lab.scenarios.scenario import Scenario, load_scenario
 from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lab.traffic.outcome import summary

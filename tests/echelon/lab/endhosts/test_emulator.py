@@ -12,10 +12,10 @@ import pytest
 from echelon.errors import RunError
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lab.endhosts import shim
+from echelon.lab.endhosts.carriers import PacedNic
 from echelon.lab.endhosts.emulator import TrainingEmulator
-from echelon.lab.endhosts.flow_ends import MAX_TIMEOUTS
-from echelon.lab.endhosts.host_stack import PacedNic
-from echelon.lab.endhosts.segments import AckSegment, DataSegment
+from echelon.lab.endhosts.shim import AckSegment, DataSegment
+from echelon.lab.endhosts.transport import MAX_TIMEOUTS
 from echelon.lab.scenarios.scenario import Background, Delay, Transport
 from echelon.lowering.identity import number_shims
 from echelon.rankings.deadline import Deadline

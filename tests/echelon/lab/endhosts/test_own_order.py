@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.lab.endhosts.agreement import Agreement
-from echelon.lab.endhosts.own_order import FlowUrgency, SentBytes, acknowledgement_urgency
-from echelon.lab.endhosts.segments import DataSegment
-from echelon.lab.endhosts.shim import flow_key
+from echelon.lab.endhosts.agreement import Agreement, FlowUrgency, SentBytes, acknowledgement_urgency
+from echelon.lab.endhosts.shim import DataSegment, flow_key
 from echelon.rankings.attained import Attained
 from echelon.rankings.base import Ranking
 from echelon.rankings.deadline import Deadline, Relative

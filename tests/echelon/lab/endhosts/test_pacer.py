@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from echelon.lab.endhosts.flow_ends import FlowEnds
-from echelon.lab.endhosts.pacer import CREDIT_SEGMENTS, SegmentPacer
-from echelon.lab.endhosts.segments import AckSegment, DataSegment
-from echelon.lab.endhosts.transport import FlowSender
+from echelon.lab.endhosts.shim import AckSegment, DataSegment
+from echelon.lab.endhosts.transport import CREDIT_SEGMENTS, FlowEnds, FlowSender, SegmentPacer
 from tests.echelon.lab.endhosts.conftest import ToyClock
 
 SECOND = 10**9

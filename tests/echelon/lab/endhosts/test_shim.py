@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.lab.endhosts import shim
-from echelon.lab.endhosts.segments import AckSegment, DataSegment
+from echelon.lab.endhosts.shim import AckSegment, DataSegment
 from tests.drawing import examples
 
 ADDRESS = shim.FlowAddress(

@@ -13,9 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.endhosts.segments import AckSegment, DataSegment
-from echelon.lab.endhosts.shim import MIN_FRAME_BYTES, FlowAddress, ShimFrames, read_frame
-from echelon.lab.endhosts.tally import PacketTally
+from echelon.lab.endhosts.shim import (
+    MIN_FRAME_BYTES,
+    AckSegment,
+    DataSegment,
+    FlowAddress,
+    PacketTally,
+    ShimFrames,
+    read_frame,
+)
 from echelon.lab.endhosts.transport import MAX_BACKOFF, FlowReceiver, FlowSender, last_packet_bytes
 from tests.drawing import examples
 

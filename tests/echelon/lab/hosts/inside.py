@@ -19,8 +19,7 @@ from echelon.lab.hosts import run as hosts_run
 from echelon.lab.hosts import sandbox
 from echelon.lab.hosts.serving import ServiceProcess
 from echelon.lab.scenarios import results
-from echelon.lab.scenarios.network import to_text
-from echelon.lab.scenarios.results import PolicyRun
+from echelon.lab.scenarios.results import PolicyRun, network_text
 from echelon.lab.scenarios.scenario import load_scenario
 from echelon.policies import make_policy
 
@@ -67,7 +66,7 @@ def main() -> int:
         return 1
     document = results.assemble(scenario, arguments.target, runs)
     retransmitted = {label: dict(run.retransmitted) for label, run in runs.items()}
-    network = json.loads(to_text(scenario, runs))
+    network = json.loads(network_text(scenario, runs))
     print(json.dumps({"results": document, "retransmitted": retransmitted, "network": network}))
     return 0
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 
 from echelon.lab.hosts.loop import RealTimeLoop
-from echelon.lab.hosts.workers.computing import COMPUTING
+from echelon.lab.hosts.workers.worker import COMPUTING
 
 
 def test_calls_come_in_order_of_time_and_never_early() -> None:

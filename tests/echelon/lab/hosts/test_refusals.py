@@ -24,7 +24,7 @@ from echelon.jobs.spec import JobSpec
 from echelon.lab.hosts import run as hosts_run
 from echelon.lab.hosts import sandbox
 from echelon.lab.hosts.serving import document, fabric_document
-from echelon.lab.hosts.workers.assigning import assign, check_senders
+from echelon.lab.hosts.workers.coordinator import assign, check_senders
 from echelon.lab.scenarios.scenario import Scenario, load_scenario
 from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lab.traffic.schedule import Schedule, ScheduledFlow

@@ -11,10 +11,10 @@ import pytest
 from echelon.documents import parse_document
 from echelon.jobs import build_job
 from echelon.jobs.graph import Job
-from echelon.jobs.paradigms.registry import registered
-from echelon.jobs.pipelines.gpipe import gpipe
+from echelon.jobs.paradigm import registered
+from echelon.jobs.pipelines import gpipe
 from echelon.jobs.spec import JobSpec
-from echelon.lab.plots import job as picture
+from echelon.lab.plots import others as picture
 from echelon.lab.plots import write_file
 
 EXAMPLES = {
@@ -39,7 +39,7 @@ def test_every_example_can_be_drawn(title: str, tmp_path: Path) -> None:
     job = build_job(spec)
 
     def draw(name: str) -> Path:
-        [file] = write_file(lambda style: [picture.draw(job, tuple(spec.hosts), style)], tmp_path / name)
+        [file] = write_file(lambda style: [picture.draw_job(job, tuple(spec.hosts), style)], tmp_path / name)
         return file
 
     svg = draw("job.svg")

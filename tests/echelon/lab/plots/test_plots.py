@@ -18,7 +18,7 @@ from echelon.lab.plots import Excerpt, MeasuredRun, kind_names, load, load_kind
 from echelon.lab.plots.kinds import links, overlap, timeline, utilisation
 from echelon.lab.plots.measured import loads_bps
 from echelon.lab.plots.style import WIDTHS_INCHES, Style
-from echelon.lab.simulation.run import simulate
+from echelon.lab.run import simulate
 from echelon_web.viewer.results import load as view
 
 ROOT = Path(__file__).parents[4]

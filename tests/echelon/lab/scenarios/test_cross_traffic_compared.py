@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from echelon.execution import IterationRecord, JobRecord
-from echelon.lab.scenarios.cross_traffic import compared
-from echelon.lab.scenarios.results import PolicyRun, assemble, common_end_s
+from echelon.lab.scenarios.results import PolicyRun, assemble, common_end_s, compared
 from echelon.lab.scenarios.scenario import Scenario, load_scenario
 from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lab.traffic.outcome import FlowOutcome, until

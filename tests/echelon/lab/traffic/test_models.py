@@ -16,12 +16,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from echelon.lab.traffic.draws import DRAWS, GAPS, exponential_below, normal, poisson_gap, shuffle
-from echelon.lab.traffic.models import Burst, Consistent, Long, Pair, TrafficModel, stream
+from echelon.lab.traffic.models import (
+    DRAWS,
+    GAPS,
+    Burst,
+    Consistent,
+    Long,
+    Pair,
+    TrafficModel,
+    exponential_below,
+    normal,
+    poisson_gap,
+    shuffle,
+    stream,
+)
 from echelon.lab.traffic.schedule import PacedFlow, Schedule
 from echelon.lab.traffic.sizes import SizeDistribution, load_sizes
 from tests.drawing import examples
-from tests.echelon.lab.traffic.examples import MODELS, PAIRS, WEB, digest
+from tests.echelon.lab.traffic.examples import MODELS, PAIRS, WEB, digest, share_up_to
 
 PAIR: tuple[Pair, ...] = (("a", "b"),)
 LOADS = [25_000_000 * tenths for tenths in range(1, 10)]
@@ -103,7 +115,7 @@ def check_sizes(drawn: list[int], sizes: SizeDistribution) -> None:
     rng = Random(0)
     uniform = []
     for size in drawn:
-        low, high = sizes.cdf(size - 0.5), sizes.cdf(size + 0.5)
+        low, high = share_up_to(sizes, size - 0.5), share_up_to(sizes, size + 0.5)
         uniform.append(low + (high - low) * rng.random())
     assert stats.kstest(uniform, "uniform").pvalue > 0.01
 

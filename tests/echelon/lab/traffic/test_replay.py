@@ -21,8 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.lab.traffic.models import Burst, Long
-from echelon.lab.traffic.receiver import Received, TrafficReceiver
-from echelon.lab.traffic.replay import Replay, ReplayError, SendOptions, receive, send
+from echelon.lab.traffic.replay import Received, Replay, ReplayError, SendOptions, TrafficReceiver, receive, send
 from echelon.lab.traffic.schedule import Schedule, ScheduledFlow
 from echelon.lab.traffic.sender import SocketOptions
 from echelon.lab.traffic.wire import HEADER_BYTES, RECEIPT_BYTES, header

@@ -11,10 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.documents import DocumentError
-from echelon.lab.traffic import statistics
-from echelon.lab.traffic.outcome import FlowOutcome
-from echelon.lab.traffic.outcome_file import HEADER, read_outcomes, write_outcomes
-from echelon.lab.traffic.schedule import PacedFlow, Schedule, ScheduledFlow, merged, read_schedule, write_schedule
+from echelon.lab.traffic.outcome import HEADER, FlowOutcome, read_outcomes, write_outcomes
+from echelon.lab.traffic.schedule import (
+    PacedFlow,
+    Schedule,
+    ScheduledFlow,
+    burst_share,
+    burst_us,
+    loads_bps,
+    merged,
+    pair_loads,
+    read_schedule,
+    write_schedule,
+)
 from tests.drawing import examples
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,5}", fullmatch=True)
@@ -125,16 +134,16 @@ def test_schedules_can_be_put_together() -> None:
 def test_statistics_of_a_schedule_counted_by_hand() -> None:
     listed = [(0, "a", "b", 30), (99, "a", "b", 10), (100, "a", "c", 40), (1050, "b", "c", 20)]
     schedule = Schedule(tuple(ScheduledFlow(*flow) for flow in listed), 2000, {"burst_us": "100"})
-    loads = statistics.pair_loads(schedule)
+    loads = pair_loads(schedule)
     assert [(load.pair, load.flows, load.total_bytes) for load in loads] == [
         (("a", "b"), 2, 40),
         (("a", "c"), 1, 40),
         (("b", "c"), 1, 20),
     ]
     assert loads[0].offered_bps == pytest.approx(40 * 8 / 2e-3)
-    assert statistics.burst_us(schedule) == 100
-    assert statistics.burst_share(schedule, 100) == pytest.approx(0.6)
-    assert statistics.loads_bps(schedule.flows, 0, 2000, 2) == [80 * 8e3, 20 * 8e3]
+    assert burst_us(schedule) == 100
+    assert burst_share(schedule, 100) == pytest.approx(0.6)
+    assert loads_bps(schedule.flows, 0, 2000, 2) == [80 * 8e3, 20 * 8e3]
 
 
 outcomes = st.builds(

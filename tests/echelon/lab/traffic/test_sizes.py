@@ -14,6 +14,7 @@ from scipy import stats
 
 from echelon.documents import DocumentError
 from echelon.lab.traffic.sizes import READINGS, SizeDistribution, builtin_sizes, load_sizes
+from tests.echelon.lab.traffic.examples import share_up_to
 
 
 @pytest.mark.parametrize(("reading", "mean_mb"), [("points", "2.4349"), ("linear", "1.71125")])
@@ -55,8 +56,8 @@ def test_a_size_is_the_quantile_of_its_share(sizes: SizeDistribution, u: float) 
     size = sizes.quantile(u)
     assert sizes.points[0][0] <= size <= sizes.points[-1][0]
     # Half a byte is what rounding may change.
-    assert sizes.cdf(size + 0.5) >= u - 1e-9
-    assert sizes.cdf(size - 0.5 - 1e-6) <= u + 1e-9
+    assert share_up_to(sizes, size + 0.5) >= u - 1e-9
+    assert share_up_to(sizes, size - 0.5 - 1e-6) <= u + 1e-9
 
 
 @given(distributions())
@@ -66,7 +67,7 @@ def test_the_mean_is_what_the_distribution_function_encloses(sizes: SizeDistribu
     area = float(known[0])
     for a, b in pairwise(known):
         if b > a:
-            area += (b - a) * (1 - (sizes.cdf(a) + sizes.cdf(b - 1e-9 * (b - a))) / 2)
+            area += (b - a) * (1 - (share_up_to(sizes, a) + share_up_to(sizes, b - 1e-9 * (b - a))) / 2)
     assert float(sizes.mean_bytes) == pytest.approx(area, rel=1e-6)
 
 
@@ -92,7 +93,7 @@ def test_sizes_between_points_pass_kolmogorov_and_smirnov(name: str) -> None:
     uniform = []
     for _ in range(5_000):
         size = sizes.sample(rng)
-        low, high = sizes.cdf(size - 0.5), sizes.cdf(size + 0.5)
+        low, high = share_up_to(sizes, size - 0.5), share_up_to(sizes, size + 0.5)
         uniform.append(low + (high - low) * rng.random())
     assert stats.kstest(uniform, "uniform").pvalue > 0.01
 

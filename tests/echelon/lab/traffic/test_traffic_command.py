@@ -15,8 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from echelon.cli import app
-from echelon.lab.traffic.outcome import FlowOutcome
-from echelon.lab.traffic.outcome_file import read_outcomes
+from echelon.lab.traffic.outcome import FlowOutcome, read_outcomes
 from echelon.lab.traffic.replay import Replay
 from echelon.lab.traffic.schedule import ScheduledFlow, read_schedule
 

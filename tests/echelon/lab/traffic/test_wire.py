@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.lab.traffic.clock import own_clock
-from echelon.lab.traffic.pacing import BURST_BYTES, Pacer
+from echelon.lab.traffic.sender import BURST_BYTES, Pacer
 from echelon.lab.traffic.wire import (
     HEADER_BYTES,
     RECEIPT_BYTES,
@@ -16,6 +15,7 @@ from echelon.lab.traffic.wire import (
     WireError,
     decode_receipt,
     header,
+    own_clock,
     transfer_bytes,
 )
 
@@ -32,7 +32,7 @@ def test_transfers_end_where_they_should_however_they_are_cut(sizes: list[int], 
         turn += 1
         piece = stream[at : at + count]
         at += count
-        whole = reception.take_header(piece) if reception.header_wants else reception.take(count)
+        whole = reception.read_header(piece) if reception.header_wants else reception.skip(count)
         if whole:
             ends.append(at)
             assert reception.idle
@@ -47,7 +47,7 @@ def test_transfers_end_where_they_should_however_they_are_cut(sizes: list[int], 
 
 def test_strangers_are_recognised() -> None:
     with pytest.raises(WireError):
-        Reception().take_header(b"GET / HTTP/1.1"[:HEADER_BYTES])
+        Reception().read_header(b"GET / HTTP/1.1"[:HEADER_BYTES])
     with pytest.raises(WireError):
         decode_receipt(b"HTTP/1.1 200 OK"[:RECEIPT_BYTES].ljust(RECEIPT_BYTES))
 

@@ -14,7 +14,7 @@ import pytest
 
 from echelon.client import Client
 from echelon.service.api import connections as module
-from echelon.service.api import create_app
+from echelon.service.api.app import create_app
 from echelon.service.api.connections import FEWEST, ConnectionLimits, affordable
 from echelon.service.api.server import ServerSettings
 from echelon.service.config import ServerTls

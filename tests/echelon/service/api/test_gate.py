@@ -20,9 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from echelon.documents import parse_document
-from echelon.service.api import ApiSettings, Exchange, body, create_app
-from echelon.service.api.gate import CLIENT_LEFT
-from echelon.service.api.rates import RequestRates
+from echelon.service.api import body
+from echelon.service.api.app import create_app
+from echelon.service.api.gate import CLIENT_LEFT, RequestRates
+from echelon.service.api.settings import ApiSettings, Exchange
 from echelon.service.api.tokens import Tokens, TokensFile, new_token
 from tests.echelon.service.api.conftest import BODY_BYTES, Api
 from tests.echelon.service.api.memory import JOB, MemoryService, standby
@@ -391,11 +392,11 @@ def test_no_more_than_its_requests_in_any_time(per_s: int, pauses_s: list[float]
     passed: list[float] = []
     for pause_s in pauses_s:
         now += pause_s
-        wait_s = rates.take("t", per_s)
-        assert rates.take("other", 10**6) == 0
+        wait_s = rates.admit("t", per_s)
+        assert rates.admit("other", 10**6) == 0
         if wait_s:
             now += wait_s + 1e-9
-            assert rates.take("t", per_s) == 0
+            assert rates.admit("t", per_s) == 0
         passed.append(now)
     for first in range(len(passed)):
         elapsed_s = passed[-1] - passed[first]

@@ -16,7 +16,7 @@ import pytest
 
 from echelon.client import Client, ClientError
 from echelon.documents import DocumentError
-from echelon.service.api import create_app
+from echelon.service.api.app import create_app
 from echelon.service.api.server import HEADER_BYTES, ApiServer, ListenError, ServerSettings
 from echelon.service.config import ServerTls
 from echelon.service.config_file import ListenAddress

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from echelon.service.api.plan import FlowPlanResource, PlanResource, RankingResource
-from echelon.service.api.streaming import PIECE, answer
+from echelon.service.api.routing import PIECE, answer
 from echelon.service.api.switches import EntryResource, IntentResource
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(

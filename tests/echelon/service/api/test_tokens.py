@@ -150,7 +150,7 @@ def test_changes_of_the_file_are_followed(tmp_path: Path, caplog: pytest.LogCapt
 
 def test_a_tokens_file_is_checked_without_the_web_framework() -> None:
     """Checking a tokens file or making a token does not load it."""
-    code = "import sys, echelon.service.api.tokens, echelon.service.api.exposure as _; print(*sys.modules)"
+    code = "import sys, echelon.service.api.tokens, echelon.service.hazards as _; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert "echelon.service.api.tokens" in loaded
     assert not {"fastapi", "starlette", "uvicorn", "httpx", "grpc"} & set(loaded)

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from echelon.service.store import Candidate, Key, Leadership
-from echelon.service.store.encoding import EncodedChanges, in_order
-from echelon.service.store.group import GroupCommit, GroupLimits
+from echelon.service.store.base import EncodedChanges, GroupCommit, GroupLimits, in_order
 
 keys: st.SearchStrategy[Key] = st.tuples(st.just("jobs"), st.sampled_from("abcde"))
 

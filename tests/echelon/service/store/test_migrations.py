@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from echelon.service.store import Candidate, Changes, Store, StoreError
-from echelon.service.store.migrations import MIGRATIONS, Documents, Schema
+from echelon.service.store.base import MIGRATIONS, Documents, Schema
 from echelon.service.store.sqlite import open_sqlite, path_of
 from echelon_etcd.address import parse
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 _NO_THRESHOLD = 1 << 62
 
 
@@ -81,3 +83,82 @@ class NewReno:
         self._before = max(flight_bytes, self.ssthresh)
         self.ssthresh = max(flight_bytes // 2, 2 * self._mss)
         self._counted = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Aggressiveness:
+    """The function F of a connection that carries `iteration_bytes` in each iteration.
+
+    Source: Rajasekaran et al., MLTCP, HotNets '24 (arXiv 2402.09589), section 3: in congestion avoidance, Reno's
+    additive increase is multiplied by ``F(bytes_ratio) = slope * bytes_ratio + intercept``. The paper's sender finds
+    the iterations of a connection by pauses in its acknowledgements, and learns how many bytes they have. Here the
+    number of bytes is known, and it is the same in every iteration, so the position in the byte sequence tells the
+    ratio.
+    """
+
+    iteration_bytes: int
+    slope: float = 1.75
+    intercept: float = 0.25
+
+    def at(self, acked_bytes: int) -> float:
+        """Return F when `acked_bytes` have been acknowledged since the connection began."""
+        done = acked_bytes % self.iteration_bytes if self.iteration_bytes else 0
+        return self.slope * done / max(1, self.iteration_bytes) + self.intercept
+
+
+class MltcpWindow(NewReno):
+    """NewReno with the additive increase of MLTCP. Slow start and reactions to loss stay as they are."""
+
+    __slots__ = ("_aggressiveness",)
+
+    def __init__(self, aggressiveness: Aggressiveness, mss_bytes: int, initial_bytes: int | None = None) -> None:
+        super().__init__(mss_bytes, initial_bytes)
+        self._aggressiveness = aggressiveness
+
+    def grow(self, acked_bytes: int, total_bytes: int) -> None:
+        """Grow by F times what NewReno would in congestion avoidance."""
+        if self.cwnd >= self.ssthresh:
+            acked_bytes = round(acked_bytes * self._aggressiveness.at(total_bytes))
+        super().grow(acked_bytes, total_bytes)
+
+
+INITIAL_NS = 1_000_000_000
+MAX_NS = 60_000_000_000
+
+
+class RetransmissionTimer:
+    """The time to wait for an acknowledgement."""
+
+    __slots__ = ("_min_ns", "_rttvar_ns", "_srtt_ns", "rto_ns")
+
+    def __init__(self, min_ns: int, initial_ns: int = INITIAL_NS) -> None:
+        self._min_ns = min_ns
+        self._srtt_ns = -1
+        self._rttvar_ns = 0
+        self.rto_ns = max(min_ns, initial_ns)
+        """The time-out in force, in nanoseconds."""
+
+    @property
+    def srtt_ns(self) -> int | None:
+        """The smoothed round-trip time; None before the first measurement."""
+        return None if self._srtt_ns < 0 else self._srtt_ns
+
+    def measure(self, rtt_ns: int) -> None:
+        """Take the round trip of a segment that was sent once (Karn's rule)."""
+        srtt_ns = self._srtt_ns
+        if srtt_ns < 0:
+            self._srtt_ns = rtt_ns
+            self._rttvar_ns = rtt_ns // 2
+        else:
+            self._rttvar_ns = (3 * self._rttvar_ns + abs(srtt_ns - rtt_ns)) // 4
+            self._srtt_ns = (7 * srtt_ns + rtt_ns) // 8
+        self.settle()
+
+    def settle(self) -> None:
+        """Forget earlier time-outs: what was sent is acknowledged."""
+        if self._srtt_ns >= 0:
+            self.rto_ns = min(max(self._srtt_ns + 4 * self._rttvar_ns, self._min_ns), MAX_NS)
+
+    def back_off(self) -> None:
+        """Double the time-out after it has expired."""
+        self.rto_ns = min(2 * self.rto_ns, MAX_NS)

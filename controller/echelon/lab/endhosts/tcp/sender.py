@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from echelon.lab.endhosts.tally import PacketTally
+from echelon.lab.endhosts.shim import PacketTally
 from echelon.lab.endhosts.tcp.frames import (
     ACK,
     CWR,
@@ -30,9 +30,7 @@ from echelon.lab.endhosts.tcp.frames import (
     stamp_of,
     window_scale,
 )
-from echelon.lab.endhosts.tcp.mltcp import Aggressiveness, MltcpWindow
-from echelon.lab.endhosts.tcp.newreno import NewReno
-from echelon.lab.endhosts.tcp.rto import RetransmissionTimer
+from echelon.lab.endhosts.tcp.newreno import Aggressiveness, MltcpWindow, NewReno, RetransmissionTimer
 
 MAX_TIMEOUTS = 15
 """Time-outs in a row after which a connection is given up (Linux: tcp_retries2)."""

@@ -7,7 +7,7 @@ import shutil
 import sys
 
 from echelon.errors import RunError
-from echelon.lab.hosts.backends.mininet_library import INSTALL, load_mininet
+from echelon.lab.hosts.backends.mininet import INSTALL, load_mininet
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 import sys
 
-from echelon.lab.hosts.workers.assignment import read_assignment
+from echelon.lab.hosts.workers.messages import read_assignment
 from echelon.lab.hosts.workers.worker import run
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from echelon.completion import Completion
-from echelon.execution import IterationRecord, JobRecord, Span
+from echelon.execution import Completion, IterationRecord, JobRecord, Span
 from echelon.jobs.graph import Job
 from echelon.lab.hosts.workers.messages import Begin, IterationDone, StepFinished, StepStarted
 

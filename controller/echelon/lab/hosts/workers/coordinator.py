@@ -1,32 +1,29 @@
-"""The other end of the workers' sockets: it brings the workers up together, keeps the barrier, and notices lost
-workers."""
+"""The coordinator of workers: it tells each host its part, starts the workers in the network namespaces of their hosts,
+brings them up together, keeps the barrier, and notices lost workers.
+"""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Self
 
 from echelon.errors import RunError
-from echelon.lab.hosts.loop import RealTimeLoop
+from echelon.fabric.model import Fabric
+from echelon.jobs.graph import Job
+from echelon.jobs.spec import JobSpec, RecognitionSpec
+from echelon.lab.hosts.backends.base import HostFabric
+from echelon.lab.hosts.loop import RealTimeLoop, watch_end
+from echelon.lab.hosts.workers import messages
 from echelon.lab.hosts.workers.coordination import Coordination
-from echelon.lab.hosts.workers.messages import (
-    Begin,
-    Connect,
-    Connected,
-    Failed,
-    IterationDone,
-    Lines,
-    Order,
-    StartBackground,
-    StepFinished,
-    StepStarted,
-    Stopped,
-    StopWorkers,
-    WorkerReady,
-    encode,
-)
+from echelon.lab.scenarios.scenario import Scenario
+from echelon.lab.traffic.wire import DEFAULT_PORT
+from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred, said
 
 LEAST_LEAD_S = 0.05
 """Minimum time from the order to begin to time 0, so that all workers have the order by then."""
@@ -37,12 +34,12 @@ class _Connection:
 
     def __init__(self, sock: socket.socket) -> None:
         self.socket = sock
-        self.lines = Lines()
+        self.lines = messages.Lines()
         self.host: str | None = None
 
-    def send(self, order: Order) -> None:
+    def send(self, order: messages.Order) -> None:
         with suppress(ConnectionError):  # the reading side notices that it is gone
-            self.socket.sendall(encode(order))
+            self.socket.sendall(messages.encode(order))
 
 
 class Coordinator:
@@ -104,29 +101,29 @@ class Coordinator:
             data = b""
         for message in connection.lines.feed(data):
             match message:
-                case StepStarted() | StepFinished():
+                case messages.StepStarted() | messages.StepFinished():
                     if not self._stopping:
                         self._coordination.note(message)
-                case IterationDone():
+                case messages.IterationDone():
                     if not self._stopping:
                         self._begin(self._coordination.worker_done(message, self._loop.now_ns))
                         if self._coordination.done:
                             self.stop()
-                case WorkerReady(host):
+                case messages.WorkerReady(host):
                     connection.host = host
                     self._present[host] = connection
                     self._not_ready.discard(host)
                     if not self._not_ready:
-                        self._tell_all(Connect())
-                case Connected(host):
+                        self._tell_all(messages.Connect())
+                case messages.Connected(host):
                     self._unconnected.discard(host)
                     if not self._unconnected:
                         self._on_connected()
-                case Stopped(host):
+                case messages.Stopped(host):
                     self._unstopped.discard(host)
                     if not self._unstopped:
                         self._on_stopped()
-                case Failed(host, problem):
+                case messages.Failed(host, problem):
                     raise RunError(f"host {host}: {problem}")
         if not data:
             self._gone(connection)
@@ -135,15 +132,15 @@ class Coordinator:
         """Set time 0 of the run, and tell all workers to begin."""
         origin_ns = self._loop.now_ns + self._lead_ns
         self._on_start(origin_ns)
-        self._tell_all(StartBackground(origin_ns))
+        self._tell_all(messages.StartBackground(origin_ns))
         self._begin(self._coordination.start(origin_ns))
 
-    def _begin(self, orders: Sequence[Begin]) -> None:
+    def _begin(self, orders: Sequence[messages.Begin]) -> None:
         for order in orders:
             for host in sorted(self._coordination.busy_workers(order.job)):
                 self._present[host].send(order)
 
-    def _tell_all(self, order: Order) -> None:
+    def _tell_all(self, order: messages.Order) -> None:
         for connection in self._present.values():
             connection.send(order)
 
@@ -152,7 +149,7 @@ class Coordinator:
         if self._stopping:
             return
         self._stopping = True
-        self._tell_all(StopWorkers())
+        self._tell_all(messages.StopWorkers())
         if not self._unstopped:
             self._on_stopped()
 
@@ -160,3 +157,199 @@ class Coordinator:
         self._loop.on_readable(connection.socket.fileno(), None)
         connection.socket.close()
         raise RunError(f"host {connection.host or '(unknown)'}: its worker has ended before the run did")
+
+
+_WORKER = (sys.executable, "-Pm", "echelon.lab.hosts.workers")
+_LAST_WORDS_NS = 100_000_000
+"""Longest wait for the message of a worker that has ended."""
+_END_S = 5.0
+
+
+class WorkerProcesses:
+    """The worker processes of `hosts`, which wait for their assignments. A context manager: they do not outlive it."""
+
+    def __init__(self, fabric: HostFabric, hosts: Iterable[str], directory: Path) -> None:
+        self._fabric = fabric
+        self._hosts = list(hosts)
+        self._directory = directory
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        for host in self._hosts:
+            command = [*self._fabric.in_host(host), *DIES_WITH_CALLER, *preferred(NICENESS), *_WORKER]
+            with self._log(host).open("wb") as log:
+                self._processes[host] = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0
+                )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+
+    @property
+    def pids(self) -> Mapping[str, int]:
+        """Process ids by host."""
+        return {host: process.pid for host, process in self._processes.items()}
+
+    def assign(self, assignments: Mapping[str, messages.Assignment]) -> None:
+        """Hand out the assignments. Raises `RunError` if a worker has ended already."""
+        for host, process in self._processes.items():
+            assert process.stdin is not None
+            try:
+                with process.stdin:
+                    messages.write_assignment(assignments[host], process.stdin)
+            except BrokenPipeError:
+                process.wait()
+                raise self._ended(host) from None
+
+    @contextmanager
+    def watched(self, loop: RealTimeLoop) -> Iterator[None]:
+        """Watch the workers: a `RunError` comes out of the loop if one ends otherwise than it should."""
+
+        def ended(host: str) -> None:
+            # The worker's own message comes first.
+            loop.at(loop.now_ns + _LAST_WORDS_NS, self._check, host)
+
+        with ExitStack() as stack:
+            for host, process in self._processes.items():
+                stack.callback(watch_end(loop, process.pid, partial(ended, host)))
+            yield
+
+    def wait(self) -> None:
+        """Wait until all workers have ended, as they were told to. Raises `RunError`."""
+        for host, process in self._processes.items():
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                raise RunError(f"host {host}: its worker does not exit: {said(self._log(host))}") from None
+
+    def _check(self, host: str) -> None:
+        if self._processes[host].poll():
+            raise self._ended(host)
+
+    def _ended(self, host: str) -> RunError:
+        status = self._processes[host].returncode
+        return RunError(f"host {host}: its worker ended with status {status}: {said(self._log(host))}")
+
+    def _log(self, host: str) -> Path:
+        return self._directory / f"worker-{host}.log"
+
+
+_BACKGROUND_PORTS = 0x8000
+_ETHERNET_BYTES = 14
+_MTU_BYTES = 1500
+
+Numbers = Mapping[str, tuple[int, Mapping[str, int]]]
+"""The number of each job in the shim header, and the numbers of its flows."""
+
+
+def mtu_bytes(scenario: Scenario) -> int:
+    """Return the MTU of the links that the scenario needs."""
+    frames = [scenario.transport.packet_bytes, *(traffic.packet_bytes for traffic in scenario.background)]
+    return max(_MTU_BYTES, *(frame - _ETHERNET_BYTES for frame in frames))
+
+
+def emulated(scenario: Scenario) -> Sequence[Job]:
+    """Return the jobs whose workers are not programs."""
+    return [job for job in scenario.jobs if job.name not in scenario.commands]
+
+
+def participants(scenario: Scenario) -> list[str]:
+    """Return the hosts that emulate a job, or send or receive background traffic, in the order of the fabric."""
+    busy = {worker for job in emulated(scenario) for worker in job.workers}
+    busy |= {end for traffic in scenario.background for end in (traffic.src, traffic.dst)}
+    return [name for name in scenario.fabric.hosts if name in busy]
+
+
+def check_senders(scenario: Scenario) -> None:
+    """Raise `RunError` for a job whose flows no sender here can send."""
+    for job in emulated(scenario):
+        carriage = _carriage(scenario.specs[job.name], 0, {})
+        if (
+            scenario.traffic
+            and isinstance(carriage, messages.TcpCarriage)
+            and carriage.destination_port == DEFAULT_PORT
+        ):
+            # Both would listen, and the kernel would spread connections over the two.
+            raise RunError(f"job {job.name}: port {DEFAULT_PORT} is for cross traffic (give the job another port)")
+
+
+def assign(scenario: Scenario, numbers: Numbers, control: Path) -> dict[str, messages.Assignment]:
+    """Return the assignments by host. `control` is the coordinator's socket.
+
+    Raises `RunError` for a job whose flows no sender here can send.
+    """
+    jobs = emulated(scenario)
+    carriages = {job.name: _carriage(scenario.specs[job.name], *numbers[job.name]) for job in jobs}
+    transport = scenario.transport
+    return {
+        host: messages.Assignment(
+            host=host,
+            control=str(control),
+            addresses={name: of.ipv4 for name, of in scenario.fabric.hosts.items()},
+            jobs=tuple(
+                messages.WorkerJob(
+                    job,
+                    {d.iteration: d.delay_s for d in scenario.delays if (d.job, d.worker) == (job.name, host)},
+                    carriages[job.name],
+                )
+                for job in jobs
+                if host in job.workers
+            ),
+            rate_bps=_rate_bps(scenario.fabric, host, transport.host_rate_bps),
+            packet_bytes=transport.packet_bytes,
+            window_packets=transport.window_packets,
+            initial_window_packets=transport.initial_window_packets,
+            retransmit_after_ns=max(1, round(transport.retransmit_after_s * 1_000_000_000)),
+            tcp_window_bytes=transport.receive_window_bytes,
+            ecn=transport.ecn,
+            computing=scenario.compute,
+            sends=tuple(
+                messages.ConstantRate(traffic.dst, traffic.rate_bps, traffic.packet_bytes, _BACKGROUND_PORTS + index)
+                for index, traffic in enumerate(scenario.background)
+                if traffic.src == host
+            ),
+            discards=any(traffic.dst == host for traffic in scenario.background),
+        )
+        for host in participants(scenario)
+    }
+
+
+def _rate_bps(fabric: Fabric, host: str, host_rate_bps: int | None) -> int:
+    (switch,) = fabric.ports[host].values()
+    link_bps = fabric.rate_bps[host, switch]
+    return link_bps if host_rate_bps is None else min(link_bps, host_rate_bps)
+
+
+def _carriage(spec: JobSpec, number: int, flows: Mapping[str, int]) -> messages.Carriage:
+    recognition = spec.recognition
+    return _CARRIAGES[recognition.by, recognition.protocol or "tcp"](spec.job, recognition, number, flows)
+
+
+def _shim(_job: str, _recognition: RecognitionSpec, number: int, flows: Mapping[str, int]) -> messages.Carriage:
+    return messages.ShimCarriage(number, flows)
+
+
+def _tcp(job: str, recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]) -> messages.Carriage:
+    source, destination = recognition.source_port, recognition.destination_port
+    assert source is not None  # checked where the file was read
+    assert destination is not None
+    if source == destination:
+        raise RunError(
+            f"job {job}: source and destination port are both {source}: workers that send to each other would have "
+            "one connection for both (give them different ports)"
+        )
+    return messages.TcpCarriage(source, destination)
+
+
+def _plain_udp(job: str, _recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]) -> messages.Carriage:
+    raise RunError(f"job {job}: workers cannot send plain UDP (recognise the job by shim, or by bytes over tcp)")
+
+
+_CARRIAGES = {("shim", "tcp"): _shim, ("bytes", "tcp"): _tcp, ("bytes", "udp"): _plain_udp}
+"""Makers of carriages by `by` and `protocol` of the job's recognition."""

@@ -1,13 +1,19 @@
-"""The messages between workers and their coordinator: lines of JSON over a Unix socket.
+"""What a worker is told when it starts, and the messages between workers and their coordinator.
 
-Times are nanoseconds of CLOCK_MONOTONIC, which is the same in all processes of a machine.
+Messages are lines of JSON over a Unix socket. Times are nanoseconds of CLOCK_MONOTONIC, which is the same in all
+processes of a machine.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import IO, Any, NamedTuple, get_args
+
+from echelon.jobs.graph import Job
 
 
 class WorkerReady(NamedTuple):
@@ -92,22 +98,7 @@ Order = Connect | Begin | StartBackground | StopWorkers
 """The messages from the coordinator to a worker."""
 Message = Report | Order
 
-_KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        WorkerReady,
-        Connected,
-        StepStarted,
-        StepFinished,
-        IterationDone,
-        Stopped,
-        Failed,
-        Connect,
-        Begin,
-        StartBackground,
-        StopWorkers,
-    )
-}
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)}
 
 
 def encode(message: Message) -> bytes:
@@ -127,3 +118,86 @@ class Lines:
         for line in lines:
             name, *fields = json.loads(line)
             yield _KINDS[name](*fields)
+
+
+@dataclass(frozen=True, slots=True)
+class ShimCarriage:
+    """Flows as UDP packets with the shim header."""
+
+    number: int
+    """Number of the job."""
+    flows: Mapping[str, int]
+    """Number of each flow, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TcpCarriage:
+    """Flows as plain bytes over one TCP connection from each worker to each worker that it sends to."""
+
+    source_port: int
+    destination_port: int
+
+
+Carriage = ShimCarriage | TcpCarriage
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJob:
+    """A job that the host has a part in."""
+
+    job: Job
+    delays: Mapping[int, Fraction]
+    """Seconds by which the host's first unit takes longer, by iteration (from 1)."""
+    carriage: Carriage
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantRate:
+    """Packets of constant rate that belong to no job."""
+
+    dst: str
+    rate_bps: int
+    """Rate of frames, headers included."""
+    packet_bytes: int
+    """Length of a frame."""
+    source_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    host: str
+    control: str
+    """Path of the coordinator's Unix socket."""
+    addresses: Mapping[str, str]
+    """IPv4 addresses by host."""
+    jobs: tuple[WorkerJob, ...]
+    rate_bps: int
+    """Maximum rate of the host's frames."""
+    packet_bytes: int
+    """Length of a frame with the shim."""
+    window_packets: int
+    initial_window_packets: int
+    retransmit_after_ns: int
+    tcp_window_bytes: int
+    """Maximum of the bytes in flight to a receiver over TCP."""
+    ecn: bool
+    """Whether connections over TCP ask for ECN."""
+    computing: str
+    """A name in `echelon.lab.hosts.workers.worker.COMPUTING`."""
+    sends: tuple[ConstantRate, ...] = ()
+    discards: bool = False
+    """Whether other hosts send background packets to this one."""
+
+
+def write_assignment(assignment: Assignment, to: IO[bytes]) -> None:
+    """Write the assignment for a process of this program."""
+    pickle.dump(assignment, to)
+
+
+def read_assignment(source: IO[bytes]) -> Assignment:
+    """Read what `write_assignment` wrote. Only for input from the process that started this one: a pickle can hold
+    anything."""
+    assignment = pickle.load(source)
+    if not isinstance(assignment, Assignment):
+        raise TypeError(f"an assignment is expected, not {type(assignment).__name__}")
+    return assignment

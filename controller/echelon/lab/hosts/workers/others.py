@@ -16,13 +16,12 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol, Self, cast
 
-from echelon.completion import Completion
 from echelon.errors import RunError
-from echelon.execution import JobRecord
+from echelon.execution import Completion, JobRecord
 from echelon.extras import plug_in
 from echelon.lab.hosts.backends.base import HostFabric
 from echelon.lab.hosts.loop import RealTimeLoop
-from echelon.lab.scenarios.observed import Observed
+from echelon.lab.scenarios.results import Observed
 from echelon.lab.scenarios.scenario import Scenario
 
 GROUP = "echelon.workers"

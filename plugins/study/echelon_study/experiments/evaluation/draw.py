@@ -19,9 +19,8 @@ import yaml
 
 from echelon.documents import parse_document
 from echelon.fabric.builders import LINK_BPS
-from echelon.fabric.load import FabricSpec, build_fabric
+from echelon.fabric.load import FabricSpec, build_fabric, fabric_text
 from echelon.fabric.model import Fabric
-from echelon.fabric.write import fabric_text
 from echelon.jobs import build_job
 from echelon.jobs.graph import Job
 from echelon.jobs.spec import JobSpec

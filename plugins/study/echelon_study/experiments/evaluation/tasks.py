@@ -8,9 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from echelon.lab.points import ResultStore, code_digest
 from echelon.lab.scenarios.scenario import PolicyChoice
-from echelon.lab.simulation.code import code_digest
-from echelon.lab.simulation.points import ResultStore
 from echelon.progress import UNSEEN, CommandProgress
 from echelon_study.experiments.evaluation.measure import Knowledge, Mode, describe, slowdowns
 from echelon_study.experiments.evaluation.results import ScenarioResult, scored

@@ -10,7 +10,7 @@ import pytest
 from echelon.documents import parse_document
 from echelon.fabric.load import build_fabric
 from echelon.jobs import build_job
-from echelon.jobs.paradigms.registry import registered
+from echelon.jobs.paradigm import registered
 from echelon.jobs.spec import JobSpec
 from echelon_study.experiments.evaluation.fabrics import FABRICS
 from echelon_study.experiments.evaluation.shapes import SHAPES

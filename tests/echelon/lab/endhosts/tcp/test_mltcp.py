@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from echelon.lab.endhosts.tcp.mltcp import Aggressiveness, MltcpWindow
-from echelon.lab.endhosts.tcp.newreno import NewReno
+from echelon.lab.endhosts.tcp.newreno import Aggressiveness, MltcpWindow, NewReno
 from echelon.lab.endhosts.tcp.sender import TcpSettings
 
 MSS = 1000

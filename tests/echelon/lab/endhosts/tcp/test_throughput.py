@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from echelon.lab.endhosts.tcp.frames import TcpAddress
-from echelon.lab.endhosts.tcp.mltcp import Aggressiveness
+from echelon.lab.endhosts.tcp.newreno import Aggressiveness
 from echelon.lab.endhosts.tcp.sender import TcpSettings, TcpTally
 from echelon.lab.endhosts.tcp.stack import Connection, TcpStack
 

@@ -25,9 +25,8 @@ from typing import Any
 
 from echelon.errors import RunError
 from echelon.fabric.builders import leaf_spine, line, one_tor
-from echelon.fabric.load import build_fabric
+from echelon.fabric.load import build_fabric, fabric_text
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fabric.write import fabric_text
 from echelon.lab.hosts import sandbox
 from echelon.lab.hosts.backends.base import BACKENDS, HostFabric
 from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred

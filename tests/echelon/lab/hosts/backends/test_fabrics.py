@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from echelon.lab.hosts import sandbox
-from echelon.lab.hosts.backends import mininet_library
+from echelon.lab.hosts.backends import mininet
 from echelon.lab.hosts.backends.base import BACKENDS
 from tests.echelon.lab.hosts.backends.inside import look
 
-MISSING = {"mininet": mininet_library.missing}
+MISSING = {"mininet": mininet.missing}
 
 pytestmark = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
 

@@ -8,8 +8,7 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.lab.hosts.backends.hosts import address_setups, neighbour_setups
-from echelon.lab.hosts.backends.names import interface_names
+from echelon.lab.hosts.backends.interfaces import address_setups, interface_names, neighbour_setups
 
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,31}", fullmatch=True)
 

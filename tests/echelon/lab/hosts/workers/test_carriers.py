@@ -14,12 +14,17 @@ import pytest
 
 from echelon.errors import RunError
 from echelon.jobs.graph import ComputeUnit, Flow, Job
-from echelon.lab.endhosts.segments import DataSegment
-from echelon.lab.endhosts.shim import SHIM_PORT, SHIM_VERSION, ShimPayloads, flow_key
+from echelon.lab.endhosts.shim import SHIM_PORT, SHIM_VERSION, DataSegment, ShimPayloads, flow_key
 from echelon.lab.hosts.loop import RealTimeLoop
-from echelon.lab.hosts.workers import shim_sockets, tcp
-from echelon.lab.hosts.workers.assignment import Assignment, ShimCarriage, TcpCarriage
-from echelon.lab.hosts.workers.carriers import FlowEvents, SocketCarrier
+from echelon.lab.hosts.workers.messages import Assignment, ShimCarriage, TcpCarriage
+from echelon.lab.hosts.workers.sockets import (
+    Datagram,
+    FlowEvents,
+    PacedSockets,
+    SocketCarrier,
+    shim_carriers,
+    tcp_carriers,
+)
 
 PATIENCE_NS = 30_000_000_000
 SIZES = {"f": 300_000, "g": 1, "h": 40_000}
@@ -87,15 +92,15 @@ Pair = tuple[RealTimeLoop, dict[str, SocketCarrier], dict[str, Recorder], dict[s
 
 
 @contextmanager
-def pair(kind: Any, carriage: Any, stop_after: int, **others: Any) -> Iterator[Pair]:
+def pair(opened: Any, carriage: Any, stop_after: int, **others: Any) -> Iterator[Pair]:
     loop = RealTimeLoop()
     addresses = places()
     recorders = {host: Recorder(stop_after, loop) for host in addresses}
     with ExitStack() as sockets:
         carriers = {
-            host: kind.carriers(
-                loop, assignment(host, addresses, **others), {"job": (JOB, carriage, of.events)}, sockets
-            )["job"]
+            host: opened(loop, assignment(host, addresses, **others), {"job": (JOB, carriage, of.events)}, sockets)[
+                "job"
+            ]
             for host, of in recorders.items()
         }
         missing = set(carriers)
@@ -117,7 +122,7 @@ def flow(name: str) -> Flow:
     return next(flow for flow in JOB.flows if flow.name == name)
 
 
-@pytest.mark.parametrize(("kind", "carriage"), [(shim_sockets, SHIM), (tcp, TCP)])
+@pytest.mark.parametrize(("kind", "carriage"), [(shim_carriers, SHIM), (tcp_carriers, TCP)])
 def test_every_flow_is_started_received_and_known_to_be(kind: Any, carriage: Any) -> None:
     with pair(kind, carriage, len(SIZES)) as (loop, carriers, recorders, _):
         for name in SIZES:
@@ -136,7 +141,7 @@ def test_every_flow_is_started_received_and_known_to_be(kind: Any, carriage: Any
         assert all(carrier.counts.retransmitted == 0 for carrier in carriers.values())
 
 
-@pytest.mark.parametrize(("kind", "carriage"), [(shim_sockets, SHIM), (tcp, TCP)])
+@pytest.mark.parametrize(("kind", "carriage"), [(shim_carriers, SHIM), (tcp_carriers, TCP)])
 def test_a_flow_of_the_next_iteration_may_come_early(kind: Any, carriage: Any) -> None:
     """The flow comes before its host was told to begin that iteration: there, it is still iteration 1."""
     with pair(kind, carriage, len(SIZES)) as (loop, carriers, recorders, _):
@@ -149,7 +154,7 @@ def test_a_flow_of_the_next_iteration_may_come_early(kind: Any, carriage: Any) -
 
 
 def test_flows_over_tcp_follow_each_other() -> None:
-    with pair(tcp, TCP, len(SIZES)) as (loop, carriers, recorders, _):
+    with pair(tcp_carriers, TCP, len(SIZES)) as (loop, carriers, recorders, _):
         for name in SIZES:
             carriers["h1"].send(flow(name), 1)
         loop.run()
@@ -159,7 +164,7 @@ def test_flows_over_tcp_follow_each_other() -> None:
 
 def test_lost_packets_are_sent_again() -> None:
     """The receive buffer holds a few packets: those that find it full are gone."""
-    with pair(shim_sockets, SHIM, 1, window_packets=500, initial_window_packets=500, rate_bps=10**10) as (
+    with pair(shim_carriers, SHIM, 1, window_packets=500, initial_window_packets=500, rate_bps=10**10) as (
         loop,
         carriers,
         recorders,
@@ -178,7 +183,7 @@ def test_packets_of_nobody_change_nothing() -> None:
         return ShimPayloads(key).data(DataSegment(100, 142))
 
     other_version = bytes([(SHIM_VERSION + 1) << 4])
-    with pair(shim_sockets, SHIM, 1) as (loop, carriers, recorders, addresses):
+    with pair(shim_carriers, SHIM, 1) as (loop, carriers, recorders, addresses):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             for payload in (
                 b"",
@@ -201,7 +206,7 @@ def test_frames_go_out_at_the_hosts_rate_and_in_order() -> None:
     addresses = places()
     rate_bps, frames = 8_000_000, 20
     with ExitStack() as sockets, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
-        paced = shim_sockets.PacedSockets(loop, addresses["h1"], rate_bps, sockets)
+        paced = PacedSockets(loop, addresses["h1"], rate_bps, sockets)
         receiver.bind((addresses["h2"], SHIM_PORT))
         arrivals: list[tuple[int, int]] = []
 
@@ -213,7 +218,7 @@ def test_frames_go_out_at_the_hosts_rate_and_in_order() -> None:
         loop.on_readable(receiver.fileno(), on_readable)
         began_ns = loop.now_ns
         for number in range(frames):
-            paced.send(shim_sockets.Datagram(40000, addresses["h2"], bytes([number]) + bytes(957)))
+            paced.send(Datagram(40000, addresses["h2"], bytes([number]) + bytes(957)))
         loop.run()
     assert [number for number, _ in arrivals] == list(range(frames))
     assert all(at_ns >= began_ns + number * 1_000_000 for number, at_ns in arrivals)
@@ -224,7 +229,7 @@ def test_a_connection_that_cannot_be_made_is_named() -> None:
     addresses = places()
     events = Recorder(1, loop).events
     with ExitStack() as sockets:
-        carrier = tcp.carriers(loop, assignment("h1", addresses), {"job": (JOB, TCP, events)}, sockets)["job"]
+        carrier = tcp_carriers(loop, assignment("h1", addresses), {"job": (JOB, TCP, events)}, sockets)["job"]
         refused = "job job: h1 cannot connect port 5001 to port 5002 of h2: Connection refused"
         carrier.connect(lambda: None)
         with pytest.raises(RunError, match=refused):
@@ -232,7 +237,7 @@ def test_a_connection_that_cannot_be_made_is_named() -> None:
 
 
 def test_a_peer_that_goes_is_named() -> None:
-    with pair(tcp, TCP, 1) as (loop, carriers, _, _):
+    with pair(tcp_carriers, TCP, 1) as (loop, carriers, _, _):
         ending = carriers["h2"]._outgoing["h1"]._socket  # type: ignore[attr-defined]  # noqa: SLF001
         ending.shutdown(socket.SHUT_WR)
         with pytest.raises(RunError, match="job job: connection from h2 was closed at the other end"):

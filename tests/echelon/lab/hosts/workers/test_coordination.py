@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.completion import Completion
-from echelon.execution import Span
+from echelon.execution import Completion, Span
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lab.hosts.workers.coordination import Coordination
 from echelon.lab.hosts.workers.messages import (

@@ -15,9 +15,8 @@ from echelon.execution import IterationFinished, JobExecution, StartCompute, Sta
 from echelon.jobs.graph import ComputeUnit, Flow, IterationGraph, Job
 from echelon.jobs.paradigms.data import all_reduce, bucketed_all_reduce
 from echelon.jobs.paradigms.parameter_server import parameter_server
-from echelon.jobs.pipelines.gpipe import gpipe
-from echelon.jobs.pipelines.one_f_one_b import one_f_one_b
-from echelon.lab.hosts.workers.execution import WorkerExecution, WorkerFinished, WorkerInstruction
+from echelon.jobs.pipelines import gpipe, one_f_one_b
+from echelon.lab.hosts.workers.worker import WorkerExecution, WorkerFinished, WorkerInstruction
 
 MS = Fraction(1, 1000)
 

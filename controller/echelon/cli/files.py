@@ -1,0 +1,465 @@
+"""The commands about files: `examples`, `init`, `fabric`, `check` and `show`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from echelon.cli import figures, tables
+from echelon.cli.plots import draw_file
+from echelon.cli.progress import ShownProgress
+from echelon.cli.tables import AsJson, Column, OutFile, show_json, write_text
+from echelon.cli.usage import BAD_INPUT, FAILED, fail
+from echelon.extras import shipped
+
+_FOLDERS = ("topologies", "examples", "p4src")
+_START = Path("examples") / "start"
+_SENTENCE_END = re.compile(r"(?<=[.?])(?<!Fig\.) ")
+_SUFFIXES = (".yaml", ".py", ".p4", ".h", ".toml", ".md")
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(help="A part of the path of those wanted, e.g. fig2; default: all.", metavar="NAME"),
+]
+
+
+def examples(
+    names: Names = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Copy them into this directory.", metavar="DIRECTORY")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the scenarios, fabrics, files for `mn`, plug-ins and P4 sources that come with Echelon, or copy them.
+
+    Example: echelon examples scenarios/ -o examples
+    """
+    found = [path for path in _files() if not names or any(name in path.as_posix() for name in names)]
+    if not found:
+        fail(f"echelon examples: no file has {' or '.join(map(repr, names or []))} in its path (see echelon examples)")
+    if out is None:
+        rows = [(path.as_posix(), _first_sentence(shipped() / path)) for path in found]
+        if as_json:
+            show_json([{"file": file, "about": about} for file, about in rows])
+            return
+        tables.show((Column("file"), Column("what it is", wraps=True)), rows, "no examples")
+        return
+    # Files name others by relative paths, so these are copied, too.
+    needed = dict.fromkeys(found)
+    if any(path.parts[0] == "topologies" for path in found):
+        shared = [path for path in _files() if path.parts[0] == "topologies" and path.parts[1] != "scenarios"]
+        needed |= dict.fromkeys(shared)
+    _copy({path: out / path for path in needed})
+    if as_json:
+        show_json({"files": [out / path for path in needed]})
+        return
+    typer.echo(f"{out}: {len(needed)} files")
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(help="The directory; it is made.", metavar="DIRECTORY")] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Write a scenario, a fabric and two jobs with comments, to be changed.
+
+    Example: echelon init mine && echelon run mine/scenario.yaml -o mine/results
+    """
+    files = [path for path in _files() if path.parent == _START]
+    _copy({path: directory / path.name for path in files})
+    if as_json:
+        show_json({"files": sorted(directory / path.name for path in files)})
+        return
+    for path in sorted(files):
+        typer.echo(f"{directory / path.name}: {_first_sentence(shipped() / path)}")
+    scenario = directory / "scenario.yaml"
+    typer.echo(f"\nNext: echelon check {scenario}\n      echelon run {scenario} -o {directory / 'results'}")
+
+
+def _copy(copies: dict[Path, Path]) -> None:
+    """Copy shipped files, none of them over a file that is there."""
+    for target in copies.values():
+        if target.exists():
+            fail(f"{target}: exists already (move it away, or name another directory)")
+    try:
+        for path, target in copies.items():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes((shipped() / path).read_bytes())
+    except OSError as error:
+        fail(f"{error.filename}: {error.strerror} (name a directory that can be written to)", FAILED)
+
+
+def _files() -> Iterator[Path]:
+    """Yield the shipped files, relative to where they are shipped, without what p4c has made."""
+    for folder in _FOLDERS:
+        for path in sorted((shipped() / folder).rglob("*")):
+            relative = path.relative_to(shipped())
+            if path.suffix in _SUFFIXES and not {"build", "__pycache__"}.intersection(relative.parts):
+                yield relative
+
+
+def _first_sentence(file: Path) -> str:
+    """Return the first sentence of the comment at the beginning of a file."""
+    words: list[str] = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        text = line.strip().strip('"').removeprefix("/*").removesuffix("*/").lstrip("#/* ").strip()
+        if words and (not text or line[:1].isalnum()):
+            break
+        if text.startswith("SPDX") or not text or (not words and line[:1].isalpha()):
+            if line[:1].isalpha():
+                break
+            continue
+        words += text.split()
+    return _SENTENCE_END.split(" ".join(words), maxsplit=1)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A shape: the function of its name in `echelon.fabric.builders` builds it."""
+
+    about: str
+    """The comment in the file, with options in braces."""
+    options: Mapping[str, object]
+    """The options that the shape has besides --delay, with their defaults."""
+
+
+_RATE = {"rate": "10 Mbit/s"}
+_THESIS = {"rate": "250 Mbit/s"}
+_RATES = {**_RATE, "nic_rate": "1 Gbit/s"}
+
+SHAPES = {
+    "one-tor": Shape("{servers} servers at one top-of-rack switch.", {"servers": 4, **_RATE}),
+    "thesis-a": Shape(
+        "Salamy's configuration A (SM thesis, MIT 2022, Fig. 3-1a): a ring of s0 to s3 and cross traffic from s0. The "
+        "bottleneck, the outbound queue of the NIC of s0, is the switch nic0; before it, s0 has a link four times as "
+        "fast.",
+        _THESIS,
+    ),
+    "thesis-b": Shape(
+        "Salamy's configuration B (SM thesis, MIT 2022, Fig. 3-1b): a ring of s0, s1 and s3, cross traffic from s2 to "
+        "s0; the bottleneck is the switch's port to s0.",
+        _THESIS,
+    ),
+    "dumbbell": Shape(
+        "{pairs} pairs of hosts, a1-b1, a2-b2..., on either side of one link, the bottleneck.", {"pairs": 2, **_RATES}
+    ),
+    "line": Shape(
+        "A host at each of {switches} switches in a line; the links between switches are the bottlenecks.",
+        {"switches": 3, **_RATES},
+    ),
+    "leaf-spine": Shape(
+        "{leaves} leaves with {hosts_per_leaf} hosts each and {spines} spines; the uplinks are oversubscribed "
+        "{oversubscription} to 1.",
+        {"leaves": 4, "spines": 2, "hosts_per_leaf": 4, "oversubscription": "1", **_RATE},
+    ),
+    "fat-tree": Shape(
+        "The fat-tree of switches with {k} ports, with the addresses of Al-Fares et al. (SIGCOMM 2008).",
+        {"k": 4, **_RATE},
+    ),
+    "rail-optimised": Shape(
+        "{servers} servers with {rails} NICs each, at {rails} rails, and {spines} spines; n2r1 is the NIC of server 2 "
+        "at rail 1, a host of its own. The uplinks are oversubscribed {oversubscription} to 1.",
+        {"servers": 4, "rails": 4, "spines": 2, "oversubscription": "1", **_RATE},
+    ),
+}
+
+
+def fabric(
+    context: typer.Context,
+    shape: Annotated[str, typer.Argument(help=f"The shape: {', '.join(SHAPES)}.", metavar="SHAPE")],
+    servers: Annotated[int | None, typer.Option(help="How many servers. Default: 4.")] = None,
+    pairs: Annotated[int | None, typer.Option(help="Number of pairs of hosts. Default: 2.")] = None,
+    switches: Annotated[int | None, typer.Option(help="How many switches. Default: 3.")] = None,
+    leaves: Annotated[int | None, typer.Option(help="How many leaves. Default: 4.")] = None,
+    spines: Annotated[int | None, typer.Option(help="How many spines. Default: 2.")] = None,
+    hosts_per_leaf: Annotated[int | None, typer.Option(help="Number of hosts at each leaf. Default: 4.")] = None,
+    k: Annotated[
+        int | None, typer.Option("--k", help="Number of ports of a switch of a fat tree, which is even. Default: 4.")
+    ] = None,
+    rails: Annotated[
+        int | None, typer.Option(help="Number of rails, each with one NIC of every server. Default: 4.")
+    ] = None,
+    oversubscription: Annotated[
+        str | None,
+        typer.Option(
+            help="Rate at which the hosts of a switch can send, divided by the rate of its uplinks. Default: 1.",
+            metavar="RATIO",
+        ),
+    ] = None,
+    rate: Annotated[
+        str | None,
+        typer.Option(
+            help="Rate of the links of hosts; of a dumbbell or line, between switches; of a fat tree, of every link. "
+            "Default: 10 Mbit/s, of the thesis 250 Mbit/s.",
+            metavar="RATE",
+        ),
+    ] = None,
+    nic_rate: Annotated[
+        str | None,
+        typer.Option(help="Rate of the links of hosts of a dumbbell or line. Default: 1 Gbit/s.", metavar="RATE"),
+    ] = None,
+    delay: Annotated[str, typer.Option(help="Propagation delay of every link.", metavar="TIME")] = "1 us",
+    out: OutFile = None,
+) -> None:
+    """Write a fabric file of a well-known shape: leaf-spine, fat-tree and others.
+
+    A shape has the options for what it consists of; an option of another shape is a mistake. thesis-a and thesis-b are
+    the configurations of Salamy (2022); a rail-optimised fabric has each NIC of a server at the switch of its rank.
+
+    Example: echelon fabric leaf-spine --leaves 4 --spines 2 -o fabric.yaml
+    """
+    own = {name: value for name, value in context.params.items() if name not in ("shape", "delay", "out")}
+    write_text(_text(shape, {name: value for name, value in own.items() if value is not None}, delay), out)
+
+
+def _text(name: str, given: Mapping[str, object], delay: str) -> str:
+    from echelon.documents import suggestion
+    from echelon.fabric import builders
+    from echelon.fabric.load import fabric_text
+    from echelon.quantities import QuantityError, duration_s, number, rate_bps
+
+    if name not in SHAPES:
+        fail(f"echelon fabric: unknown shape '{name}' ({suggestion(name, SHAPES)})")
+    shape = SHAPES[name]
+    for option in given:
+        if option not in shape.options:
+            known = ", ".join(map(_written, (*shape.options, "delay")))
+            fail(f"{_written(option)}: fabric {name} has no such option (it has {known})")
+    options = {**shape.options, **given}
+    about = shape.about.format_map(options)
+    arguments: dict[str, object] = {}
+    for option, value in {**options, "delay": delay}.items():
+        argument, parse = {
+            "rate": ("rate_bps", rate_bps),
+            "nic_rate": ("nic_bps", rate_bps),
+            "delay": ("delay_s", duration_s),
+            "oversubscription": (option, number),
+        }.get(option, (option, lambda value: value))
+        try:
+            arguments[argument] = parse(value)
+        except QuantityError as error:
+            fail(f"{_written(option)}: {error}")
+    try:
+        return fabric_text(getattr(builders, name.replace("-", "_"))(**arguments), about)
+    except ValueError as error:
+        fail(str(error))
+
+
+def _written(option: str) -> str:
+    return f"--{option.replace('_', '-')}"
+
+
+def _scenario(path: Path) -> str:
+    from echelon.lab.scenarios.scenario import load_scenario
+
+    return f"scenario '{load_scenario(path).name}'"
+
+
+def _service(path: Path) -> str:
+    from echelon.service.config import load_service_config
+
+    return f"service '{load_service_config(path).name}'"
+
+
+def _fabric(path: Path) -> str:
+    from echelon.fabric.load import load_fabric
+
+    return f"fabric '{load_fabric(path).name}'"
+
+
+def _job(path: Path) -> str:
+    from echelon.jobs import load_job
+
+    return f"job '{load_job(path).name}'"
+
+
+def _tokens(path: Path) -> str:
+    from echelon.service.api.tokens import load_tokens
+
+    return f"tokens {', '.join(repr(token.name) for token in load_tokens(path).tokens)}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """A kind of file, recognised by a key that all its files have."""
+
+    key: str
+    load: Callable[[Path], str]
+    """A function that describes the file. It raises `DocumentError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFile:
+    """A file, and what it is or what is wrong with it."""
+
+    file: Path
+    good: bool
+    what: str | None
+    """The kind and name of a good file."""
+    mistakes: tuple[str, ...] = ()
+
+
+KINDS = (
+    FileKind("job", _job),
+    FileKind("fabric", _fabric),
+    FileKind("scenario", _scenario),
+    FileKind("service", _service),
+    FileKind("tokens", _tokens),
+)
+"""The kinds in order. A file of a kind may also have the keys of the kinds before it: scenarios and configurations name
+a fabric."""
+
+
+def check(
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Files of jobs, fabrics, scenarios, service configurations and tokens.", metavar="FILE"),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Check files without running anything.
+
+    Ends with status 2 if any file is bad, after one line about each mistake on standard error.
+
+    Example: echelon check *.yaml
+    """
+    checked = []
+    with ShownProgress() as progress:
+        progress.stage("checking", len(files), "files")
+        for file in files:
+            progress.doing(f"checking {file.name}")
+            checked.append(_checked(file))
+            progress.done()
+    for found in checked:
+        for mistake in found.mistakes:
+            typer.echo(mistake, err=True)
+        if found.good and not as_json:
+            typer.echo(f"{found.file}: {found.what} is good")
+    if as_json:
+        show_json(checked)
+    if not all(found.good for found in checked):
+        raise typer.Exit(BAD_INPUT)
+
+
+def _checked(file: Path) -> CheckedFile:
+    from echelon.documents import DocumentError
+
+    try:
+        return CheckedFile(file, True, _kind_of(file).load(file))
+    except DocumentError as error:
+        return CheckedFile(file, False, None, tuple(str(mistake) for mistake in (error, *error.others)))
+
+
+def _kind_of(file: Path) -> FileKind:
+    from echelon.documents import DocumentError, read_document
+
+    data = read_document(file)
+    for kind in reversed(KINDS):
+        if kind.key in data:
+            return kind
+    kinds = " nor ".join(kind.key for kind in KINDS)
+    raise DocumentError(str(file), "", f"is neither {kinds} (it has none of these keys)")
+
+
+if TYPE_CHECKING:
+    from echelon.jobs.graph import EchelonFlow, Job
+
+_SHOWN = 30
+
+
+def show(
+    file: Annotated[Path, typer.Argument(help="The job file.", metavar="JOB")],
+    out: Annotated[
+        list[Path] | None,
+        typer.Option("--out", "-o", help="Draw one iteration into this file, PNG or SVG; may be repeated."),
+    ] = None,
+    as_json: tables.AsJson = False,
+) -> None:
+    """Show what a job computes and sends in an iteration, and its EchelonFlows; draw it.
+
+    Times are those of an infinitely fast network: ideal finish times.
+
+    Example: echelon show job.yaml -o job.png
+    """
+    from echelon.documents import DocumentError
+    from echelon.jobs import build_job
+    from echelon.jobs.spec import load_job_spec
+
+    with ShownProgress() as progress:
+        progress.stage(f"reading {file.name}")
+        try:
+            spec = load_job_spec(file)
+        except DocumentError as error:
+            fail(str(error))
+        job = build_job(spec)
+        for path in out or ():
+            from echelon.lab.plots.others import draw_job
+
+            progress.stage(f"drawing {path.name}")
+            draw_file(lambda style: [draw_job(job, tuple(spec.hosts), style)], path)
+    if as_json:
+        tables.show_json(_plain(job))
+        return
+    _describe(job)
+    for path in out or ():
+        typer.echo(path)
+
+
+def _plain(job: Job) -> dict[str, object]:
+    """Return the job as `--json` prints it."""
+    sizes = {flow.name: flow.size_bytes for flow in job.flows}
+    return {
+        "job": job.name,
+        "workers": job.workers,
+        "computes": len(job.computes),
+        "flows": len(job.flows),
+        "bytes": sum(sizes.values()),
+        "echelonflows": [
+            {
+                "name": h.name,
+                "flows": h.flows,
+                "bytes": sum(sizes[name] for name in h.flows),
+                "offsets_s": h.offsets_s,
+                "coflow": h.is_coflow,
+            }
+            for h in job.echelonflows
+        ],
+    }
+
+
+def _describe(job: Job) -> None:
+    sizes = {flow.name: flow.size_bytes for flow in job.flows}
+    tables.pairs(
+        [
+            ("job", job.name),
+            ("hosts", str(len(job.workers))),
+            ("compute units", str(len(job.computes))),
+            ("flows", f"{len(job.flows)}, {sum(sizes.values())} B"),
+            ("EchelonFlows", str(len(job.echelonflows))),
+        ]
+    )
+    typer.echo()
+    columns = [
+        tables.Column("EchelonFlow", wraps=True),
+        tables.Column("flows", right=True),
+        tables.Column("bytes", right=True),
+        tables.Column("last ideal finish", right=True),
+        tables.Column("kind"),
+    ]
+    tables.show(columns, [_row(h, sizes) for h in job.echelonflows[:_SHOWN]], "no flows")
+    if len(job.echelonflows) > _SHOWN:
+        typer.echo(f"and {len(job.echelonflows) - _SHOWN} EchelonFlows more")
+
+
+def _row(echelonflow: EchelonFlow, sizes: dict[str, int]) -> tuple[str, ...]:
+    return (
+        echelonflow.name,
+        str(len(echelonflow.flows)),
+        str(sum(sizes[name] for name in echelonflow.flows)),
+        figures.duration(float(echelonflow.offsets_s[-1])),
+        "coflow" if echelonflow.is_coflow else "staggered",
+    )

@@ -1,1 +1,0 @@
-"""Pipeline parallelism: the schedules by which stages take micro-batches, each a module of its published name."""

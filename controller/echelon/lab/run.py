@@ -1,0 +1,343 @@
+"""Run a scenario under each of several policies: in virtual time in this process, or on real hosts."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from echelon.documents import DocumentError
+from echelon.lab import FLUID, VIRTUAL
+from echelon.lab.comparison import PolicyComparison
+from echelon.lab.points import PointStore, Stored, code_digest, run_from_json, run_to_json
+from echelon.lab.scenarios.results import PolicyRun, alone_iterations_s
+from echelon.lab.scenarios.scale import scaled
+from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
+from echelon.lab.traffic.schedule import Schedule
+from echelon.policies import PlanError, PolicyChoiceError, make_policy
+from echelon.progress import UNSEEN, CommandProgress
+
+if TYPE_CHECKING:
+    from echelon.lab.scenarios.results import PolicyRun
+    from echelon.lab.scenarios.scenario import Scenario
+    from echelon.policies.base import Policy
+
+Runner = Callable[["Scenario", str, "Callable[[], Policy]", Callable[[str, int], None]], "PolicyRun"]
+"""Runs a scenario under one policy: (scenario, policy's label, policy factory, progress(job, iteration))."""
+Watch = Callable[[str], AbstractContextManager[None]]
+"""A context manager around a run's jobs, made with the URL of the run's service."""
+Start = Callable[[Watch, CommandProgress], Runner]
+"""Returns the runner of a place. It enters the `Watch`, and tells the progress what it does."""
+
+
+FABRICS = (VIRTUAL, "namespaces", "mininet")
+
+
+def place(fabric: str, target: str) -> Start:
+    """Return a function that gives the runner of a target on a fabric.
+
+    Raises `DocumentError` for an unknown fabric or target, and for two that do not go together.
+    """
+    from echelon.documents import DocumentError, suggestion
+    from echelon.targets import TARGETS
+
+    if fabric not in FABRICS:
+        raise DocumentError("--on", "", f"unknown fabric '{fabric}' ({suggestion(fabric, FABRICS)})")
+    if target != FLUID and target not in TARGETS:
+        raise DocumentError(
+            "--target",
+            "",
+            f"unknown target '{target}' ({suggestion(target, (FLUID, *TARGETS))})",
+            code="unknown-target",
+        )
+    if not _goes_together(fabric, target):
+        others = " or ".join(name for name in FABRICS if _goes_together(name, target)) or "none"
+        raise DocumentError("--target", "", f"{target} does not run on the {fabric} fabric (add --on {others})")
+    if fabric != VIRTUAL:
+        return partial(_on_hosts, fabric, target)
+    return _fluid if target == FLUID else partial(_virtual, target)
+
+
+def ideal_place(target: str) -> Runner:
+    """Return the runner of the rates that policies would ideally give. Raises `DocumentError` unless it is `FLUID`."""
+    from echelon.documents import DocumentError
+
+    if target != FLUID:
+        reason = f"{target} has queues, which is what an ideal run does without (add --target {FLUID})"
+        raise DocumentError("--ideal", "", reason)
+    from echelon.lab.virtual.fluid_run import run
+
+    return partial(run, ideal=True)
+
+
+def _goes_together(fabric: str, target: str) -> bool:
+    from echelon.targets import TARGETS
+
+    if target == FLUID:
+        return fabric == VIRTUAL
+    kind = TARGETS[target]
+    return (kind.virtual_fabric() if fabric == VIRTUAL else kind.launcher()) is not None
+
+
+def _fluid(watch: Watch, progress: CommandProgress) -> Runner:
+    from echelon.lab.virtual.fluid_run import run
+
+    return run
+
+
+def _virtual(target: str, watch: Watch, progress: CommandProgress) -> Runner:
+    from echelon.lab.virtual.run import run
+
+    return partial(run, target=target, shown=progress)
+
+
+def _on_hosts(backend: str, target: str, watch: Watch, progress: CommandProgress) -> Runner:
+    from echelon.lab.hosts.run import run
+
+    return partial(run, backend=backend, target=target, watch=watch, shown=progress)
+
+
+def unwatched(_url: str) -> AbstractContextManager[None]:
+    """Watch nothing."""
+    return nullcontext()
+
+
+ScenarioLike = Scenario | Mapping[str, object] | str | Path
+"""A scenario, the path of its file, or a document with the keys of such a file. Values of a document may be objects,
+such as a `FabricSpec` or `JobSpec`s."""
+OnIteration = Callable[[str, str, int], None]
+"""A function that is told of each finished iteration: (label of the policy, job, iteration from 1)."""
+
+
+def simulate(
+    scenario: ScenarioLike,
+    policies: Iterable[str | PolicyChoice] | None = None,
+    *,
+    target: str = FLUID,
+    scale: Fraction | float | str = 1,
+    ideal: bool = False,
+    progress: OnIteration | None = None,
+    keep: str | Path | None = None,
+) -> PolicyComparison:
+    """Run `scenario` under each of `policies` in virtual time, and return the results.
+
+    `policies` are names such as ``"fair"`` and ``"echelon(order=setf)"``; None takes the scenario's own. `target` is
+    ``"fluid"``, which executes plans without packets, or a target with virtual switches, such as ``"softswitch"``.
+    `scale` multiplies rates and sizes (`lab.scenarios.scale`). On ``"fluid"``, `ideal` also runs each policy with the
+    rates that it would ideally give. `keep` is a directory: policies that have finished are kept there until all have,
+    so that an interrupted call continues where it was.
+
+    Raises `DocumentError` for a bad scenario, policy, target or scale, `PlanError` for a policy that cannot plan it,
+    and `RunError` for a run that breaks. All are `CodedError`s.
+    """
+    prepared = prepare(scenario, policies)
+    factor = Fraction(scale)
+    if factor != 1:
+        prepared = scaled(prepared, factor).scenario
+    runner = place(VIRTUAL, target)(unwatched, UNSEEN)
+    return compare(
+        prepared,
+        target,
+        runner,
+        ideal_place(target) if ideal else None,
+        None if keep is None else Path(keep),
+        on_iteration=progress,
+    )
+
+
+def prepare(scenario: ScenarioLike, policies: Iterable[str | PolicyChoice] | None = None) -> Scenario:
+    """Return the scenario that `scenario` stands for, with `policies` in place of its own unless they are None.
+
+    A document needs neither a name nor, if `policies` are given, policies. Raises `DocumentError`.
+    """
+    try:
+        choices = None if policies is None else tuple(dict.fromkeys(_choice(policy) for policy in policies))
+    except PolicyChoiceError as error:
+        raise DocumentError("policies", "", str(error), code=error.code) from None
+    if isinstance(scenario, Mapping):
+        document: dict[str, object] = {"scenario": "scenario", **scenario}
+        if choices is not None:
+            document["policies"] = choices
+        return scenario_of(document, "scenario")
+    loaded = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+    return loaded if choices is None else replace(loaded, policies=choices)
+
+
+def compare(
+    scenario: Scenario,
+    target: str,
+    runner: Runner,
+    ideal: Runner | None = None,
+    keep: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    progress: CommandProgress = UNSEEN,
+    on_iteration: OnIteration | None = None,
+) -> PolicyComparison:
+    """Run `scenario` under each of its policies with `runner`, and with `ideal` if that is given.
+
+    `keep` is as for `simulate`; `settings` is everything besides the scenario and the target that determines the
+    result, as JSON. `progress` is told of a stage whose parts are the iterations that the scenario asks for,
+    `on_iteration` of each iteration. Raises what the runners raise.
+    """
+    progress.stage("measuring each job alone")
+    kept = None if keep is None else _Kept(PointStore(keep), scenario, {"target": target, **(settings or {})})
+    alone_s = alone_iterations_s(scenario)
+    labelled = [
+        (choice, label, run)
+        for choice in scenario.policies
+        for label, run in ((choice.label, runner), (f"{choice.label}, ideal", ideal))
+        if run is not None
+    ]
+    found = {label: kept.get(choice, label) if kept else None for choice, label, _ in labelled}
+    parts = scenario.iterations * len(scenario.jobs)
+    finished = sum(run is not None for run in found.values())
+    progress.stage("running", parts * len(labelled), "iterations", kept=parts * finished)
+    runs: dict[str, PolicyRun] = {}
+    for choice, label, run in labelled:
+        if (measured := found[label]) is None:
+            progress.doing(label)
+            make = partial(make_policy, choice.name, **dict(choice.parameters))
+            try:
+                measured = run(scenario, label, make, _told(scenario, label, progress, on_iteration))
+            except PlanError as error:
+                raise PlanError(f"policy {label}: {error}", error.job, code=error.code) from None
+            if kept:
+                kept.put(choice, label, measured)
+        runs[label] = measured
+    if kept:
+        kept.forget()
+    return PolicyComparison(scenario, target, runs, alone_s)
+
+
+def scenario_digest(scenario: Scenario) -> str:
+    """Return a digest of everything in a scenario that determines a run under some policy."""
+    determined = replace(scenario, name="", description="", file=Path(), policies=())
+    return hashlib.sha256(repr(determined).encode()).hexdigest()
+
+
+class _Kept:
+    """The finished policies of a comparison that is under way."""
+
+    def __init__(self, store: PointStore, scenario: Scenario, settings: Mapping[str, Any]) -> None:
+        self._store = store
+        self._identity = {
+            "scenario": scenario_digest(scenario),
+            "code": code_digest(packets=settings["target"] != FLUID),
+            **settings,
+        }
+        self._names: dict[str, str] = {}
+
+    def get(self, choice: PolicyChoice, label: str) -> PolicyRun | None:
+        self._names[label] = choice.name
+        stored = self._store.get(choice.name, self._of(label))
+        return None if stored is None else run_from_json(stored.result)
+
+    def put(self, choice: PolicyChoice, label: str, run: PolicyRun) -> None:
+        self._store.put(choice.name, Stored(self._of(label), run_to_json(run), 0.0))
+
+    def forget(self) -> None:
+        for label, name in self._names.items():
+            self._store.remove(name, self._of(label))
+
+    def _of(self, label: str) -> dict[str, Any]:
+        return {**self._identity, "policy": label}
+
+
+def _choice(policy: str | PolicyChoice) -> PolicyChoice:
+    return policy if isinstance(policy, PolicyChoice) else PolicyChoice.parse(policy)
+
+
+def _told(
+    scenario: Scenario, label: str, progress: CommandProgress, on_iteration: OnIteration | None
+) -> Callable[[str, int], None]:
+    def told(job: str, iteration: int) -> None:
+        # A job that is ahead of the others goes on until they have finished theirs.
+        if iteration <= scenario.iterations:
+            progress.done()
+        if on_iteration is not None:
+            on_iteration(label, job, iteration)
+
+    return told
+
+
+SWITCH_PACKETS_PER_S = 20_000
+"""A round number of packets that embedded switches in virtual time handle in a second of real time, end hosts
+included: one packet counts at each switch on its way. On busy machines, runs of ``dp_pair`` had 9,000 and 27,000, those
+of ``fig2`` 5,600 and 8,400."""
+LONG_S = 600.0
+"""The duration in seconds above which `echelon run` asks before it starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The expected effort of a run under all policies of a scenario."""
+
+    packets: int
+    """Packets that hosts send, acknowledgements included."""
+    switch_packets: int
+    """The same, counted at each switch on their way."""
+
+    @property
+    def duration_s(self) -> float:
+        """Return the expected duration in real seconds."""
+        return self.switch_packets / SWITCH_PACKETS_PER_S
+
+    @property
+    def text(self) -> str:
+        """Return the estimate as a sentence."""
+        minutes = self.duration_s / 60
+        duration = f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.0f} hours"
+        return (
+            f"about {self.packets:.2g} packets, {self.switch_packets:.2g} counted at each switch: about {duration} "
+            f"(at {SWITCH_PACKETS_PER_S} a second; --scale makes them fewer)"
+        )
+
+
+def estimate(scenario: Scenario) -> Estimate:
+    """Return the expected effort of `scenario` on packets under all of its policies.
+
+    It assumes that each job runs as fast as alone, and that jobs which wait for the slowest iterate until then. It
+    ignores losses. Raises `PlanError` for a job that cannot run.
+    """
+    transport, alone_s = scenario.transport, alone_iterations_s(scenario)
+    length_s = scenario.iterations * max(alone_s.values())
+    acknowledged = max(1, transport.window_packets // 2)
+    packets = at_switches = 0
+    for job in scenario.jobs:
+        iterations = length_s / alone_s[job.name] if scenario.until == "all-done" else Fraction(scenario.iterations)
+        for flow in job.flows:
+            sent = math.ceil(flow.size_bytes / transport.packet_bytes)
+            sent += math.ceil(sent / acknowledged)
+            packets += round(sent * iterations)
+            at_switches += round(sent * iterations * _switches(scenario, flow.src, flow.dst))
+    for src, dst, rate_bps, packet_bytes in _others(scenario, length_s):
+        sent = round(rate_bps * length_s / 8 / packet_bytes)
+        packets += sent
+        at_switches += sent * _switches(scenario, src, dst)
+    policies = len(scenario.policies)
+    return Estimate(packets * policies, at_switches * policies)
+
+
+def _others(scenario: Scenario, length_s: Fraction) -> Iterator[tuple[str, str, Fraction, int]]:
+    """Yield source, destination, bits per second and packet length of traffic that belongs to no job."""
+    for traffic in scenario.background:
+        yield traffic.src, traffic.dst, Fraction(traffic.rate_bps), traffic.packet_bytes
+    for source in scenario.traffic:
+        flows, pairs = source.flows, source.pairs
+        if isinstance(flows, Schedule):
+            load_bps = Fraction(8 * flows.total_bytes) / max(length_s, Fraction(flows.duration_us, 10**6))
+        else:
+            load_bps = Fraction(flows.load_bps)
+        for src, dst in pairs:
+            # Every segment is acknowledged; with delayed acknowledgements, every second one.
+            yield src, dst, load_bps * Fraction(3, 2) / len(pairs), scenario.transport.packet_bytes
+
+
+def _switches(scenario: Scenario, src: str, dst: str) -> int:
+    return len(scenario.fabric.shortest_paths.switches(src, dst)[0])

@@ -1,1 +1,0 @@
-"""Scenarios run under several policies and compared: what `import echelon` and `echelon run` have in common."""
