@@ -404,14 +404,21 @@ class _Loader(yaml.CSafeLoader):
 
 def _check_depth(text: str) -> None:
     """Raise an error for nesting so deep that libyaml's recursive composer would run out of stack."""
+    said = f"is nested more than {MAX_DEPTH} deep (flatten it)"
     depth = 0
-    for event in yaml.parse(text, yaml.CSafeLoader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_DEPTH:
-                raise _fault(f"is nested more than {MAX_DEPTH} deep (flatten it)", event.start_mark, "nested-too-deep")
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+    try:
+        for event in yaml.parse(text, yaml.CSafeLoader):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > MAX_DEPTH:
+                    raise _fault(said, event.start_mark, "nested-too-deep")
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+    except yaml.MarkedYAMLError as error:
+        # Recent versions of libyaml have a limit of their own, which they may meet while they look ahead.
+        if "nesting depth" in (error.problem or ""):
+            raise _fault(said, error.problem_mark, "nested-too-deep") from None
+        raise
 
 
 class _Fault(yaml.constructor.ConstructorError):

@@ -6,6 +6,7 @@ it needs when it runs, so that `--help` and checks of files are quick. `doors` h
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -97,5 +98,7 @@ def _options(
 
 def main() -> None:
     """Run the command line."""
+    # Otherwise gRPC writes a line about each connection that a switch closes.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     completion.prepare()
     app(prog_name="echelon")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from softswitch import Program, Switch, load_program
 from tests.drawing import examples
 
-TESTS = Path(__file__).parents[2]
-ROUTER = TESTS / "bench" / "programs" / "router.json"
+ROOT = Path(__file__).parents[3]
+ROUTER = ROOT / "plugins/study/bench/programs/router.json"
 OUT, NEXT_MAC, OWN_MAC = 7, 0x0000_5E00_0102, 0xFE00_0000_0001
 
 
@@ -75,7 +75,7 @@ def test_a_router_sends_what_rfc_1812_asks_for(
 def test_a_sum_is_kept_only_where_the_update_is_certain_to_follow_it() -> None:
     assert "_sum1" in loaded(ROUTER).source
     for elsewhere in ("softswitch/programs/checksums.json", "differential/programs/router.json"):
-        assert "_sum1" not in loaded(TESTS / elsewhere).source
+        assert "_sum1" not in loaded(ROOT / "tests" / elsewhere).source
 
 
 @pytest.mark.parametrize("size", range(34))

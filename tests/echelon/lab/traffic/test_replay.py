@@ -273,7 +273,7 @@ def test_a_receiver_without_descriptors_serves_who_waits_when_some_are_free_agai
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         clients = [socket.socket() for _ in range(3)]
         # Descriptors are given out from below: two more than there are now.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(client.fileno() for client in clients) + 2, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(client.fileno() for client in clients) + 3, hard))
         try:
             thread.start()
             for client in clients:

@@ -275,7 +275,8 @@ def test_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_missing_says_that_it_needs_root() -> None:
-    script = "import os; from echelon.lab.hosts import sandbox; os.setuid(65534); print(sandbox.missing())"
+    loaded = "import os, shutil, subprocess; from echelon.lab.hosts import sandbox"
+    script = f"{loaded}; os.setuid(65534); print(sandbox.missing())"
     asked = [sys.executable, "-c", script]
     done = subprocess.run(asked, capture_output=True, text=True)
     assert done.stdout == "network namespaces and interfaces need root (run it with sudo)\n"
