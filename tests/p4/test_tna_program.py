@@ -22,6 +22,7 @@ from reference.tna_on_v1model import compiled as compile_tna
 
 from echelon.p4program import constants, program
 from softswitch import load_program
+from tests.drawing import longest
 from tests.p4.planes import HOSTS, STEP_US, DataPlane, Seen, TnaCompiled, TnaSources, configured, ticks, v1model
 
 HAS_P4C = shutil.which("p4c-bm2-ss") is not None and shutil.which("cpp") is not None
@@ -120,6 +121,7 @@ def test_the_same_fate_as_in_the_v1model_program(tna: Make) -> None:
 
 
 @pytest.mark.long
+@longest
 def test_the_same_fate_of_100_000_packets(tna: Make) -> None:
     same_fate(tna, 2, 100_000 // RUN)
 

@@ -6,6 +6,7 @@ from argparse import Namespace
 
 import pytest
 
+from tests.drawing import longest
 from tests.soak import kills, lying, requests
 
 
@@ -14,6 +15,7 @@ def test_random_requests() -> None:
 
 
 @pytest.mark.long
+@longest
 def test_a_hundred_kills() -> None:
     assert kills.run(Namespace(runs=2, kills=50, seed=100)) == 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -26,7 +25,7 @@ from echelon.plan import Plan
 from echelon.policies import make_policy
 from echelon.policies.base import Policy
 from echelon.rankings.base import Execution, Rank, Ranking
-from tests.drawing import examples
+from tests.drawing import examples, longest
 from tests.reference.exact_fluid import simulate_exactly
 
 HOSTS = 6
@@ -136,6 +135,7 @@ def test_engines_are_within_a_nanosecond_of_fractions(seed: int, policy: str, or
 
 
 @pytest.mark.long
+@longest
 def test_engines_are_within_a_nanosecond_of_fractions_in_500_more() -> None:
     for seed in range(500):
         policy, order = [*POLICIES, "crux", "unfair"][seed % 5], ["memory", "left", "setf", "deadline"][seed // 5 % 4]
@@ -144,16 +144,13 @@ def test_engines_are_within_a_nanosecond_of_fractions_in_500_more() -> None:
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 SMALL = {"dp_pair", "fig2", "mix_dp4", "mix_dpsame4", "mix_mixed4", "pipeline_2_3"}
-LARGE = pytest.mark.skipif(
-    os.environ.get("ECHELON_EXAMPLES") != "all", reason="minutes of fractions each (ECHELON_EXAMPLES=all runs it)"
-)
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
     """Return the marks of a scenario's test."""
     if name in SMALL:
         return []
-    return [pytest.mark.long] if name.startswith("pipeline_") else [pytest.mark.long, LARGE]
+    return [pytest.mark.long] if name.startswith("pipeline_") else [pytest.mark.long, longest]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from reference.frames import ipv4, udp
 
+from tests.drawing import longest
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.holdings import assert_exactly
 from tests.echelon.service.lab import PAIR, TWO_BY_TWO, Host, Lab, settle
@@ -33,7 +34,7 @@ PACKET_INTERVAL_S = 0.004
     [
         (PAIR, 1, 5),
         pytest.param(TWO_BY_TWO, 25, 2, marks=pytest.mark.long),
-        pytest.param(TWO_BY_TWO, 25, 3, marks=pytest.mark.long),
+        pytest.param(TWO_BY_TWO, 25, 3, marks=[pytest.mark.long, longest]),
     ],
 )
 def test_nothing_acknowledged_is_lost(build: Build, fabric: Mapping[str, Any], kills: int, seed: int) -> None:

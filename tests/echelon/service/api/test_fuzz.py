@@ -19,6 +19,7 @@ from schemathesis.config import SchemathesisConfig
 
 from echelon.client import Client
 from echelon.service.api.tokens import new_token
+from tests.drawing import longest
 from tests.echelon.service.api.test_malformed import STAR
 from tests.echelon.service.lab import Lab, ring
 
@@ -177,6 +178,7 @@ def test_without_a_token_nothing_is_told(fuzzed: Fuzzed) -> None:
 
 
 @pytest.mark.long
+@longest
 def test_at_length(fuzzed: Fuzzed) -> None:
     fuzz(fuzzed, fuzzed.operator, as_documented, LONG_EXAMPLES)
     fuzz(fuzzed, fuzzed.reader, as_reader, LONG_EXAMPLES // 4)
