@@ -74,9 +74,9 @@ FAST := tests/echelon/files tests/echelon/jobs tests/echelon/fluid tests/echelon
 test-fast: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup -m 'not io and not long and not quiet' $(FAST)
 
-# What `make test` leaves out because it takes minutes, and property tests again with all their examples.
+# What `make test` leaves out because it takes minutes; LONG names folders.
 test-long: $(STAMP)
-	$(RUN)/pytest -n auto --dist loadgroup -m long
+	$(RUN)/pytest -n auto --dist loadgroup -m long $(LONG)
 
 # Property tests with all their examples; `make test` draws a quarter of them.
 test-properties: $(STAMP)
