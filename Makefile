@@ -55,8 +55,8 @@ TORCH_OUT := $(OUT)/demo-torch-$(TARGET)
 demo-torch: $(HOSTS)
 	@[ "$$(id -u)" = 0 ] || { echo "demo-torch needs root, for network namespaces: run it with sudo"; exit 1; }
 	@$(RUN)/python -c 'import torch' 2>/dev/null || { echo "Installing PyTorch into $(VENV)"; \
-		$(RUN)/python -m pip install --disable-pip-version-check --editable . --editable plugins/importers --editable plugins/torch \
-		'$(TORCH)'; }
+		$(RUN)/python -m pip install --disable-pip-version-check --editable . --editable plugins/importers \
+		--editable plugins/torch '$(TORCH)'; }
 	$(RUN)/echelon run topologies/scenarios/torch_ddp_pair.yaml --on namespaces --target $(TARGET) --out $(TORCH_OUT)
 	$(RUN)/echelon plot $(TORCH_OUT) --kind overlap --kind iterations --width text -o $(TORCH_OUT)
 

@@ -53,7 +53,7 @@ parameter_server {aggregate: -1 s} -> parameter_server.aggregate: '-1 s' is nega
 pipeline {backward: null} -> pipeline.backward: is missing ('1f1b' alternates forward and backward: give its time)
 pipeline {schedule: 2f2b} -> pipeline.schedule: '2f2b' is not allowed (use 'gpipe' or '1f1b')
 """
-"""In each line: a section and what is changed in it, and how the refusal begins."""
+"""Refused job files: in each line a section, what is changed in it, and how the refusal begins."""
 
 
 @pytest.mark.parametrize("line", REFUSED.strip().splitlines())

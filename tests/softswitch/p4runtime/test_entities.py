@@ -192,7 +192,7 @@ INSERT extern_entry { } -> UNIMPLEMENTED extern_entry is not supported
 INSERT  -> INVALID_ARGUMENT the entity is empty
 UNSPECIFIED @EXACT -> INVALID_ARGUMENT not INSERT, MODIFY or DELETE
 """
-"""In each line: what kind of update of what, and the status and the part of its message that answer it."""
+"""Refused updates: in each line the kind of update and of entity, and the status and part of the message that answer."""
 
 
 @pytest.mark.parametrize("line", REFUSED.strip().splitlines())

@@ -122,11 +122,11 @@ class PlanSearch:
         draws: Sequence[Unknowns] = draws_of(self._jobs, exactly_s, self._doubt, self._starts_s)
         try:
             simulated(runs, next(iter(plans.values())), draws[0], exactly_s, _LEAST_ITERATIONS)
-        except FluidError:
-            pass  # the candidate has this problem again
         except TooMuchWorkError as error:
             held = Prediction(self._in_force, {}, inf, 0, str(error))
             return Choice(held, (held,))
+        except FluidError:
+            pass  # the candidate has this problem again
         iterations, draws, candidates = _affordable(runs.work // _LEAST_ITERATIONS, draws, list(plans))
         alone_s = [exactly_s, *zip(*(self._alone_s(job, draws[1:]) for job in self._jobs), strict=True)]
         self._weights = [draw.weight for draw in draws]
@@ -137,10 +137,12 @@ class PlanSearch:
                 remaining = self._promising(found)
             for candidate in remaining:
                 if runs.work_so_far > MOST_WORK and len(found) > 1:
-                    break
+                    # Only what all have been through is compared.
+                    whole = {one: of[: max(1, number)] for one, of in found.items()}
+                    return self._chosen(whole, problems)
                 try:
                     slowdowns = simulated(runs, plans[candidate], draw, alone_s[number], iterations)
-                except (FluidError, TooMuchWorkError) as error:
+                except FluidError as error:
                     problems[candidate] = str(error)
                     found.pop(candidate, None)
                 else:
@@ -262,7 +264,7 @@ def draws_of(
     return found
 
 
-class TooMuchWorkError(Exception):
+class TooMuchWorkError(FluidError):
     """A simulation takes more than `MOST_WORK`."""
 
 
@@ -271,8 +273,10 @@ class _Runs:
 
     def __init__(self, jobs: Sequence[Job], fabric: Fabric) -> None:
         self.jobs = jobs
-        self.work = self.work_so_far = 0
-        """That of the last run, and of all of them."""
+        self.work = 0
+        """The work of the last run."""
+        self.work_so_far = 0
+        """The work of all runs."""
         self._fabric = fabric
         self._network = NativeNetwork(jobs, fabric, Windows()) if available() else None
 
@@ -286,7 +290,8 @@ class _Runs:
     ) -> list[list[tuple[float, float | None]]]:
         """Return start and finish of each iteration, by job, until a time; None: of the first one.
 
-        `starts_s` is without the shifts of the plan. Raises `FluidError` for a plan that stalls, `TooMuchWorkError`.
+        `starts_s` is without the shifts of the plan. Raises `FluidError` for a plan that stalls, and
+        `TooMuchWorkError`.
         """
         iterations = 1 if end_s is None else None
         if self._network is not None:

@@ -11,10 +11,10 @@ from typing import Protocol, Self
 from echelon.fabric.model import Fabric, LinkEnd
 from echelon.lab.hosts.backends.interfaces import (
     Batch,
+    BuiltFabric,
     HeldNamespace,
     address_setups,
     await_running,
-    interface_names,
     neighbour_setups,
     new_namespaces,
     run_batch,
@@ -28,7 +28,7 @@ _GROUPS = 1 << 24
 id."""
 
 
-class NamespaceFabric:
+class NamespaceFabric(BuiltFabric):
     """A `HostFabric` of namespaces without names.
 
     A file descriptor of this process holds each namespace, which has no name. So nothing is left of the namespace and
@@ -37,12 +37,9 @@ class NamespaceFabric:
     """
 
     def __init__(self, fabric: Fabric, mtu_bytes: int = 1500) -> None:
-        self._fabric = fabric
-        self._mtu = mtu_bytes
-        self._names = interface_names(fabric)
+        super().__init__(fabric, mtu_bytes)
         self._hosts: dict[str, HeldNamespace] = {}
         self._group = _GROUPS + os.getpid()
-        self._closing = ExitStack()
 
     def __enter__(self) -> Self:
         with ExitStack() as building:
@@ -69,17 +66,8 @@ class NamespaceFabric:
             self._closing = building.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._closing.close()
-
-    def interfaces(self, switch: str) -> Mapping[int, str]:
-        return {port: self._names[switch, port] for port in sorted(self._fabric.ports[switch])}
-
     def in_host(self, host: str) -> Sequence[str]:
         return ("nsenter", f"--net=/proc/{os.getpid()}/fd/{self._hosts[host].descriptor}", "--")
-
-    def host_interface(self, host: str) -> str:
-        return self._names[host, 0]
 
     def _switch_interfaces(self) -> Sequence[str]:
         return [name for (node, _), name in self._names.items() if node in self._fabric.switches]

@@ -192,6 +192,25 @@ def interface_names(fabric: Fabric) -> Mapping[tuple[str, int], str]:
     return names
 
 
+class BuiltFabric:
+    """The interfaces of a fabric by their names, and what ends when a backend is left."""
+
+    def __init__(self, fabric: Fabric, mtu_bytes: int) -> None:
+        self._fabric = fabric
+        self._mtu = mtu_bytes
+        self._names = interface_names(fabric)
+        self._closing = ExitStack()
+
+    def __exit__(self, *_: object) -> None:
+        self._closing.close()
+
+    def interfaces(self, switch: str) -> Mapping[int, str]:
+        return {port: self._names[switch, port] for port in sorted(self._fabric.ports[switch])}
+
+    def host_interface(self, host: str) -> str:
+        return self._names[host, 0]
+
+
 _SIOCGIFFLAGS = 0x8913
 _SIOCETHTOOL = 0x8946
 _IFF_RUNNING = 0x40

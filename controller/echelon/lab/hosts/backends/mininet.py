@@ -17,7 +17,7 @@ from typing import Self
 
 from echelon.errors import RunError
 from echelon.fabric.model import Fabric
-from echelon.lab.hosts.backends.interfaces import interface_names
+from echelon.lab.hosts.backends.interfaces import BuiltFabric
 
 INSTALL = "apt-get install --no-install-recommends mininet iputils-ping bridge-utils ethtool"
 _PACKAGE = Path("/usr/lib/python3/dist-packages/mininet")
@@ -73,16 +73,13 @@ def _replace_distutils() -> None:
     sys.modules |= {"distutils": package, "distutils.version": version}
 
 
-class MininetFabric:
+class MininetFabric(BuiltFabric):
     """A `HostFabric` of Mininet's hosts and links. Entering it imports Mininet."""
 
     def __init__(self, fabric: Fabric, mtu_bytes: int = 1500) -> None:
-        self._fabric = fabric
-        self._mtu = mtu_bytes
-        self._names = interface_names(fabric)
+        super().__init__(fabric, mtu_bytes)
         self._processes: Mapping[str, int] = {}
         """The process id of each host's shell."""
-        self._closing = ExitStack()
 
     def __enter__(self) -> Self:
         load_mininet()
@@ -105,14 +102,5 @@ class MininetFabric:
             self._closing = building.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._closing.close()
-
-    def interfaces(self, switch: str) -> Mapping[int, str]:
-        return {port: self._names[switch, port] for port in sorted(self._fabric.ports[switch])}
-
     def in_host(self, host: str) -> Sequence[str]:
         return ("nsenter", f"--net=/proc/{self._processes[host]}/ns/net", "--")
-
-    def host_interface(self, host: str) -> str:
-        return self._names[host, 0]
