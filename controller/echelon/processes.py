@@ -14,6 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+if TYPE_CHECKING:
+    from pyroute2 import IPRoute  # type: ignore[import-untyped]
+
 DIES_WITH_CALLER = ("setpriv", "--pdeathsig", "KILL", "--")
 """Words to put before a command: the kernel kills it when the thread that started it ends."""
 
@@ -75,9 +78,6 @@ def set_receive_buffer(sock: socket.socket, size_bytes: int) -> None:
     except PermissionError:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size_bytes)
 
-
-if TYPE_CHECKING:
-    from pyroute2 import IPRoute  # type: ignore[import-untyped]
 
 _CLONE_NEWNET = 0x40000000
 """Linux, include/uapi/linux/sched.h."""

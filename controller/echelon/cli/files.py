@@ -17,6 +17,9 @@ from echelon.cli.tables import AsJson, Column, OutFile, show_json, write_text
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
 from echelon.extras import shipped
 
+if TYPE_CHECKING:
+    from echelon.jobs.graph import EchelonFlow, Job
+
 _FOLDERS = ("topologies", "examples", "p4src")
 _START = Path("examples") / "start"
 _SENTENCE_END = re.compile(r"(?<=[.?])(?<!Fig\.) ")
@@ -364,9 +367,6 @@ def _kind_of(file: Path) -> FileKind:
     kinds = " nor ".join(kind.key for kind in KINDS)
     raise DocumentError(str(file), "", f"is neither {kinds} (it has none of these keys)")
 
-
-if TYPE_CHECKING:
-    from echelon.jobs.graph import EchelonFlow, Job
 
 _SHOWN = 30
 

@@ -499,9 +499,6 @@ def _list(title: str, lines: Sequence[str]) -> None:
         typer.echo("\n".join([f"\n{title}", *(f"  {line}" for line in lines)]))
 
 
-if TYPE_CHECKING:
-    from echelon.client import Client
-
 PINS = """p4runtime-shell==0.0.6 p4runtime==1.4.1 protobuf==3.20.3 googleapis-common-protos==1.73.0 grpcio==1.85.1
 ipython==7.31.1 jedi==0.17.2"""
 HIGHEST_BACKUP_ID = 10**6  # a controller's counts microseconds since 1970

@@ -15,7 +15,7 @@ from echelon.control.effects import Effect
 from echelon.control.errors import ConflictError, RefusedError, ServiceError, UnavailableError, UnknownError
 from echelon.control.events import ChangeRequest, Instant
 from echelon.control.jobs import RegisteredJob, check_hosts, check_size
-from echelon.control.jobstore import JobStore, ends_of
+from echelon.control.jobstore import JobStore, LinkEnds, ends_of
 from echelon.control.lines import Progress
 from echelon.control.planning import Planned, Planner, PlanRequest
 from echelon.control.rehearsal import Situation
@@ -26,7 +26,6 @@ from echelon.jobs.graph import Job
 from echelon.jobs.spec import JobSpec
 
 if TYPE_CHECKING:
-    from echelon.control.jobstore import LinkEnds
     from echelon.control.records import Changes
 
 _SETTINGS = ""

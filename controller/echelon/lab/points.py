@@ -53,7 +53,7 @@ def code_digest(*others: Path, packets: bool = False) -> str:
     """Return a digest of the sources that a measurement runs through, with or without packets, and of `others`."""
     files = [_ROOT / name for name in _FLUID]
     if packets:
-        files = [path for path in _ROOT.iterdir() if path.name not in _NO_PACKETS] + [program().binary]
+        files = [path for path in _ROOT.iterdir() if path.stem not in _NO_PACKETS] + [program().binary]
         softswitch = find_spec("softswitch")
         files += [Path(place) for place in softswitch.submodule_search_locations or ()] if softswitch else []
     digest = hashlib.sha256()

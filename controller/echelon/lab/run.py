@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from echelon.documents import DocumentError
+from echelon.documents import DocumentError, suggestion
 from echelon.lab import FLUID, VIRTUAL
 from echelon.lab.comparison import PolicyComparison
 from echelon.lab.points import PointStore, Stored, code_digest, run_from_json, run_to_json
@@ -21,21 +21,15 @@ from echelon.lab.scenarios.scale import scaled
 from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
 from echelon.lab.traffic.schedule import Schedule
 from echelon.policies import PlanError, PolicyChoiceError, make_policy
+from echelon.policies.base import Policy
 from echelon.progress import UNSEEN, CommandProgress
 
-if TYPE_CHECKING:
-    from echelon.lab.scenarios.results import PolicyRun
-    from echelon.lab.scenarios.scenario import Scenario
-    from echelon.policies.base import Policy
-
-Runner = Callable[["Scenario", str, "Callable[[], Policy]", Callable[[str, int], None]], "PolicyRun"]
+Runner = Callable[[Scenario, str, Callable[[], Policy], Callable[[str, int], None]], PolicyRun]
 """Runs a scenario under one policy: (scenario, policy's label, policy factory, progress(job, iteration))."""
 Watch = Callable[[str], AbstractContextManager[None]]
 """A context manager around a run's jobs, made with the URL of the run's service."""
 Start = Callable[[Watch, CommandProgress], Runner]
 """Returns the runner of a place. It enters the `Watch`, and tells the progress what it does."""
-
-
 FABRICS = (VIRTUAL, "namespaces", "mininet")
 
 
@@ -44,7 +38,6 @@ def place(fabric: str, target: str) -> Start:
 
     Raises `DocumentError` for an unknown fabric or target, and for two that do not go together.
     """
-    from echelon.documents import DocumentError, suggestion
     from echelon.targets import TARGETS
 
     if fabric not in FABRICS:
@@ -66,8 +59,6 @@ def place(fabric: str, target: str) -> Start:
 
 def ideal_place(target: str) -> Runner:
     """Return the runner of the rates that policies would ideally give. Raises `DocumentError` unless it is `FLUID`."""
-    from echelon.documents import DocumentError
-
     if target != FLUID:
         reason = f"{target} has queues, which is what an ideal run does without (add --target {FLUID})"
         raise DocumentError("--ideal", "", reason)

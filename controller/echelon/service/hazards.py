@@ -12,6 +12,9 @@ from urllib.parse import parse_qs, urlsplit
 from echelon.documents import DocumentError
 from echelon.errors import Code, CodedError
 
+if TYPE_CHECKING:
+    from echelon.service.config import ServiceConfig
+
 
 class ExposureError(CodedError):
     """The API would be open to other machines. One line, with what to do."""
@@ -45,9 +48,6 @@ def check_exposure(host: str | None, *, tokens: bool, tls: bool) -> str | None:
         return f"the API listens on {host} without TLS: tokens can be overheard (give api.tls)"
     return None
 
-
-if TYPE_CHECKING:
-    from echelon.service.config import ServiceConfig
 
 _NAMED = 3
 """Number of switches that a warning names."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,11 +34,16 @@ def fabric(hosts_per_leaf: int = 1) -> dict[str, Any]:
 
 
 @contextmanager
-def served(jobs: Iterable[Mapping[str, Any]] = (), **settings: object) -> Iterator[Daemon]:
+def served(
+    jobs: Iterable[Mapping[str, Any]] = (),
+    hosts_per_leaf: int = 1,
+    start: Callable[[Path], Daemon] = Daemon,
+    **settings: object,
+) -> Iterator[Daemon]:
     """Start the service with jobs that are in its store already, and with further settings."""
     with TemporaryDirectory() as directory:
         here = Path(directory)
-        (here / "fabric.yaml").write_text(yaml.safe_dump(fabric()))
+        (here / "fabric.yaml").write_text(yaml.safe_dump(fabric(hosts_per_leaf)))
         asyncio.run(fill_store(here / "state.db", jobs))
         with running(here / "fabric.yaml", PROCESSES) as addresses:
             config = {
@@ -51,7 +56,7 @@ def served(jobs: Iterable[Mapping[str, Any]] = (), **settings: object) -> Iterat
                 **settings,
             }
             (here / "echelon.yaml").write_text(yaml.safe_dump(config))
-            daemon = Daemon(here / "echelon.yaml")
+            daemon = start(here / "echelon.yaml")
             try:
                 yield daemon
             finally:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from echelon.lab.plots.measured import Excerpt
+
 MOST_ROWS = 40
 """The most hosts to draw. Of a larger job, only the first hosts are drawn, and what they send each other."""
 _LISTED = 14
@@ -154,9 +156,6 @@ def _shade(kind: str) -> str:
     return str(_GREY + (1 - _GREY) * _SHADES.get(kind, 0.2))
 
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 _BINS = 120
 _FLOWS_SHOWN = 150
 _PERIODS_SHOWN = 6
@@ -209,12 +208,6 @@ def _beginning_us(schedule: Schedule, end_us: int) -> int:
         return end_us
     return max(schedule.flows[_FLOWS_SHOWN].start_us, 1)
 
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-    from echelon.lab.plots.measured import Excerpt
-    from echelon.lab.plots.style import Style
 
 SWEEP = "sweep.json"
 KIND = "slowdowns"

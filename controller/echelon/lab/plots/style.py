@@ -19,8 +19,6 @@ from echelon.extras import how_to_install
 from echelon.lab.plots.measured import Excerpt, MeasuredRun
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -109,9 +107,6 @@ def entries_of(*axes: Axes) -> dict[str, Any]:
     found = [axis.get_legend_handles_labels() for axis in axes]
     return {label: handle for handles, labels in found for handle, label in zip(handles, labels, strict=True)}
 
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 GROUP = "echelon.plots"
 """The entry-point group of the kinds."""

@@ -46,7 +46,6 @@ from echelon.lab.traffic.outcome import summary as summary_of
 
 if TYPE_CHECKING:
     from echelon.lab.scenarios.scenario import Scenario
-    from echelon.lab.traffic.outcome import FlowOutcome
 
 Results = dict[str, Any]
 """The document above, as `json` reads and writes it."""
@@ -278,9 +277,6 @@ def _flows(job: Job, iteration: IterationRecord[Number]) -> list[dict[str, objec
     return out
 
 
-if TYPE_CHECKING:
-    from echelon.lab.scenarios.scenario import Scenario
-
 FlowsOfSources: TypeAlias = Mapping[str, Sequence[FlowOutcome]]
 """Flows of a run by the name of their source."""
 
@@ -340,10 +336,6 @@ class Observed:
 
     operations: tuple[ObservedOperation, ...] = ()
     computing: tuple[ObservedComputing, ...] = ()
-
-
-if TYPE_CHECKING:
-    from echelon.lab.scenarios.scenario import Scenario
 
 
 def network_document(scenario: Scenario, runs: Mapping[str, PolicyRun]) -> dict[str, Any]:
