@@ -272,8 +272,11 @@ def test_a_receiver_without_descriptors_serves_who_waits_when_some_are_free_agai
         thread = threading.Thread(target=receiver.run)
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         clients = [socket.socket() for _ in range(3)]
-        # Descriptors are given out from below: two more than there are now.
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(client.fileno() for client in clients) + 3, hard))
+        # Descriptors are given out from below: room for two more than there are now.
+        spare = [os.dup(reader), os.dup(reader)]
+        for one in spare:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(spare) + 1, hard))
         try:
             thread.start()
             for client in clients:
