@@ -182,7 +182,7 @@ def _show_plan(found: PlanResource, why: bool) -> None:
     for choice in found.why:
         _show_choice(choice)
     if not found.why:
-        typer.echo(f"policy {found.policy} simulates nothing, or there are no jobs")
+        typer.echo(f"policy {found.policy} simulates nothing, there are no jobs, or the plan is only moments old")
 
 
 def _show_choice(choice: ChoiceResource) -> None:

@@ -284,6 +284,9 @@ def test_the_plan_and_its_filters(service: Operated) -> None:
 
 def test_why_the_plan_is_as_it_is(service: Operated) -> None:
     submit(service)
+    # The policy is asked what its plan lacks only after the plan is on the switches.
+    with service.client() as client:
+        settle(client)
     assert "planned by" in service.good("plan", "show", "--why")
     submit(service, bert="other")
     with service.client() as client:
