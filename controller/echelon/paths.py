@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from math import ceil, inf
 
 from echelon.allocation import Link
 from echelon.fabric.model import Fabric
@@ -15,10 +16,27 @@ from echelon.plan import PlanError
 Paths = Mapping[str, Path]
 """The path of each flow of one job, both hosts included. The flows of one connection take the same."""
 
+_ROUNDING = 1e-9
+"""Packets."""
+
 
 def links_of(path: Sequence[str]) -> tuple[Link, ...]:
     """Return the directed links of a path of nodes."""
     return tuple(pairwise(path))
+
+
+def packets_held(path: Sequence[str], fabric: Fabric, packet_bytes: int) -> int:
+    """Return how many packets in flight fill a path on which no others wait.
+
+    That is what its slowest link carries while each node on the way stores and forwards a packet, and on the way back
+    the acknowledgement, which may find at each node that a packet of the other direction has just begun.
+    """
+    one_way_s, slowest_Bps = 0.0, inf  # noqa: N806
+    for link in links_of(path):
+        rate_Bps = float(fabric.capacity_Bps[link])  # noqa: N806
+        one_way_s += packet_bytes / rate_Bps + fabric.delay_s[link]
+        slowest_Bps = min(slowest_Bps, rate_Bps)  # noqa: N806
+    return max(1, ceil(2 * one_way_s * slowest_Bps / packet_bytes - _ROUNDING))
 
 
 class FlowPaths:

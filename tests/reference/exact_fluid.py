@@ -13,6 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from math import ceil
 from typing import Any
 
 from echelon.allocation import ActiveFlow, Allocator, FlowWatcher, Link
@@ -256,6 +257,17 @@ class _Executed:
             self._executions[kind] = kind.execution(Fraction)
         return self._executions[kind], ranking
 
+    def _at_first(self, links: Sequence[Link]) -> int:
+        """Return the packets in flight at first: what the slowest link sends in a round trip without queues."""
+        given = self._windows
+        if given.initial is not None:
+            return min(given.initial, given.full)
+        capacity = self._fabric.capacity_Bps
+        delays = {frozenset((c.a.node, c.b.node)): c.delay_s for c in self._fabric.cables}
+        one_way_s = sum(given.packet_bytes / capacity[link] + delays[frozenset(link)] for link in links)
+        packets = 2 * one_way_s * min(capacity[link] for link in links) / given.packet_bytes
+        return min(ceil(packets), given.full)
+
     def started(self, now_s: Fraction, flow: ActiveFlow) -> None:
         execution, ranking = self._of(flow)
         execution.started(now_s, flow, ranking)
@@ -333,7 +345,7 @@ class _Executed:
         opening = []
         for flow in flows:
             sent = flow.size_bytes - flow.remaining_bytes
-            window, opens = self._windows.at(sent)
+            window, opens = self._windows.at(sent, self._at_first(flow.links))
             opening.append(None if opens is None else opens - sent)
             queues = [(link, queue.get((flow, link), 0)) for link in flow.links]
             senders.append(_Sender(queues, window, flow.max_rate_Bps))  # type: ignore[arg-type]

@@ -194,6 +194,14 @@ class Fabric:
         return out
 
     @cached_property
+    def delay_s(self) -> Mapping[tuple[str, str], float]:
+        """Return the propagation delay of each directed link (node, next node), seconds."""
+        out: dict[tuple[str, str], float] = {}
+        for c in self.cables:
+            out[c.a.node, c.b.node] = out[c.b.node, c.a.node] = float(c.delay_s)
+        return out
+
+    @cached_property
     def capacity_Bps(self) -> Mapping[tuple[str, str], Fraction]:  # noqa: N802
         """Return the capacity of each directed link (node, next node), bytes per second."""
         rates = {rate: Fraction(rate, 8) for rate in set(self.rate_bps.values())}
@@ -232,5 +240,5 @@ class Fabric:
         return self.shortest_paths.next_hops()
 
 
-_WIRING = ("rate_bps", "capacity_Bps", "port_to", "ports", "neighbour")
+_WIRING = ("rate_bps", "delay_s", "capacity_Bps", "port_to", "ports", "neighbour")
 """Properties that do not depend on which links are drained."""

@@ -157,10 +157,10 @@ class NativeNetwork:
             "packet_bytes": float(windows.packet_bytes),
             "acknowledging": float(windows.acknowledging),
             "window_full": windows.full,
-            "window_initial": windows.initial,
         }
         self._groups: dict[Hashable, int] = {}
-        self._paths: dict[tuple[str, ...], tuple[int, ...]] = {}
+        self._paths: dict[tuple[str, ...], tuple[tuple[int, ...], int]] = {}
+        """The links of each path, and the packets in flight at first."""
 
     def group(self, of: Hashable) -> int:
         """Return the number of what keeps the state of a ranking."""
@@ -200,6 +200,7 @@ class NativeNetwork:
             return known[key]
 
         paths: dict[tuple[int, ...], int] = {}
+        windows: dict[tuple[int, ...], int] = {}
         best_effort = Fixed(plan.best_effort_queue)
         ranking_of, path_of = [], []
         planned = {(flow.job, flow.flow): flow for flow in plan.flows}
@@ -207,7 +208,9 @@ class NativeNetwork:
             for step in steps:
                 flow = planned.get((job.name, step.name))
                 ranking_of.append(number_of(job.name, best_effort if flow is None else flow.ranking))
-                path_of.append(paths.setdefault(() if flow is None else self._path(flow.path), len(paths)))
+                held, initial = ((), 1) if flow is None else self._path(flow.path)
+                path_of.append(paths.setdefault(held, len(paths)))
+                windows[held] = initial
         for _, links in self.background:
             ranking_of.append(number_of("", best_effort))
             path_of.append(paths.setdefault(tuple(self.links[link] for link in links), len(paths)))
@@ -239,6 +242,7 @@ class NativeNetwork:
             "path_of": _integers(path_of),
             "first_link": _integers(accumulate(map(len, paths), initial=0)),
             "path_links": _integers(chain.from_iterable(paths)),
+            "window_initial": _integers(windows.get(links, self.windows.full) for links in paths),
             "has_queues": _integers(int(node not in hosts or plan.ranks_at(node)) for node, _ in self.links),
             "level": _integers(chain.from_iterable(of[0] for of in by_link)),
             "weight": _integers(chain.from_iterable(of[1] for of in by_link)),
@@ -246,9 +250,10 @@ class NativeNetwork:
             "least": _reals(chain.from_iterable(of[3] for of in by_link)),
         }
 
-    def _path(self, path: tuple[str, ...]) -> tuple[int, ...]:
+    def _path(self, path: tuple[str, ...]) -> tuple[tuple[int, ...], int]:
         if path not in self._paths:
-            self._paths[path] = tuple(self.links[link] for link in links_of(path))
+            links = tuple(self.links[link] for link in links_of(path))
+            self._paths[path] = links, self.windows.at_first(path, self.fabric)
         return self._paths[path]
 
 

@@ -7,14 +7,15 @@ when its earlier packets have left; that takes a few packet times.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from echelon.allocation import ActiveFlow, Allocation, Link
+from echelon.fabric.model import Fabric
 from echelon.fluid.network import GRAIN_BYTES, FlowUnderWay, FluidPort, Neighbourhood
 from echelon.fluid.sharing import SharedPort, Sharer, shared_rates
+from echelon.paths import packets_held
 from echelon.plan import Plan
 from echelon.rankings.base import Execution, Rank, Ranking, RatedExecution
 from echelon.rankings.fixed import Fixed
@@ -33,13 +34,20 @@ class Windows:
     packet_bytes: int = 1
     full: int = 1
     """Packets in flight when the window is open."""
-    initial: int = 1
+    initial: int | None = 1
+    """Packets in flight at first; None: as many as the path holds (`echelon.paths.packets_held`)."""
     acknowledgement_bytes: int = 0
 
-    def at(self, sent_bytes: float) -> tuple[int, int | None]:
+    def at_first(self, path: Sequence[str], fabric: Fabric) -> int:
+        """Return the packets in flight at first on a path."""
+        if self.initial is not None:
+            return min(self.initial, self.full)
+        return min(packets_held(path, fabric, self.packet_bytes), self.full)
+
+    def at(self, sent_bytes: float, initial: int) -> tuple[int, int | None]:
         """Return the packets in flight of a flow of which `sent_bytes` have passed, and the number of bytes up to which
-        that holds (None: for ever)."""
-        window = end = min(self.initial, self.full)
+        that holds (None: for ever). `initial` are those at first."""
+        window = end = initial
         while window < self.full and sent_bytes >= end * self.packet_bytes:
             window = min(2 * window, self.full)
             end += window
@@ -75,6 +83,8 @@ class _Executed:
 
     ranking: Ranking
     execution: Execution[Any]
+    initial: int
+    """The packets in flight at first."""
     window: int = 0
     open_bytes: float | None = 0
     """The sent bytes from which on the window is larger; None: it stays as it is."""
@@ -91,9 +101,12 @@ class PlanExecution:
         self,
         plan: Plan,
         ports: Mapping[Link, FluidPort],
-        hosts: AbstractSet[str],
+        fabric: Fabric,
         windows: Windows,
     ) -> None:
+        hosts = fabric.hosts
+        self._fabric = fabric
+        self._paths = plan.paths
         self._rankings = plan.ranking
         self._best_effort = Fixed(plan.best_effort_queue)
         self._windows = windows
@@ -124,7 +137,9 @@ class PlanExecution:
         if kind not in self._executions:
             self._executions[kind] = kind.execution(float)
         execution = self._executions[kind]
-        self._of[flow] = _Executed(ranking, execution)
+        path = self._paths.get(flow.job, {}).get(flow.flow)
+        initial = 1 if path is None else self._windows.at_first(path, self._fabric)
+        self._of[flow] = _Executed(ranking, execution, initial)
         execution.started(now_s, flow, ranking)
         for port in flow.ports:
             at = self._at[port]
@@ -231,7 +246,7 @@ class PlanExecution:
         sent_bytes = flow.size_bytes - flow.remaining_bytes
         assert of.open_bytes is not None
         if sent_bytes + GRAIN_BYTES >= of.open_bytes:
-            window, of.open_bytes = self._windows.at(sent_bytes + GRAIN_BYTES)
+            window, of.open_bytes = self._windows.at(sent_bytes + GRAIN_BYTES, of.initial)
             if window != of.window:
                 of.window = window
                 of.sharer = None

@@ -109,7 +109,7 @@ def simulate(
     elif plan.reactive:
         raise PlanError(f"policy {plan.policy}: its plan is reactive, but it does not allocate rates")
     else:
-        rates = PlanExecution(plan, ports, fabric.hosts.keys(), windows or Windows())
+        rates = PlanExecution(plan, ports, fabric, windows or Windows())
     run = _Run([job.name for job in jobs], plan, ports, rates, until, iterations, observe, on_iteration)
     for job in told:
         run.believe(job)

@@ -94,7 +94,7 @@ def test_tcp_settings(tmp_path: Path) -> None:
     assert (plain.min_rto_s, plain.receive_window_bytes, plain.initial_window_packets, plain.ecn) == (
         Fraction(1, 5),
         1_000_000,
-        1,
+        None,
         False,
     )
 

@@ -180,7 +180,7 @@ static void advance(Engine *e, Flow *flow) {
 static void open_window(Engine *e, Flow *flow) {
     double sent = flow->size - flow->left + GRAIN_BYTES;
     if (sent < flow->opens_at) return;
-    int full = e->g.window_full, window = e->g.window_initial < full ? e->g.window_initial : full, end = window;
+    int full = e->g.window_full, window = flow->initial, end = window;
     while (window < full && sent >= end * e->g.packet_bytes) {
         window = 2 * window < full ? 2 * window : full;
         end += window;
@@ -329,6 +329,7 @@ static void start_flow(Engine *e, int job, int step, int background) {
     flow->ranking = &plan->of.ranking[plan->of.ranking_of[place]];
     flow->window = flow->gone = flow->is_touched = flow->hops = 0;
     flow->nearby = 0;
+    flow->initial = plan->of.window_initial[path];
     flow->fastest = flow->most < 0 ? NEVER : flow->most;
     for (int k = plan->of.first_link[path]; k < plan->of.first_link[path + 1]; k++) {
         ROOM(flow->hop, flow->hops, flow->hops_room);
@@ -573,9 +574,10 @@ int fluid_plan(Engine *e, const Planned *given) {
     plan->of.ranking_of = copied(given->ranking_of, (size_type)places * sizeof *given->ranking_of);
     plan->of.path_of = copied(given->path_of, (size_type)places * sizeof *given->path_of);
     plan->of.first_link = copied(given->first_link, (size_type)(given->paths + 1) * sizeof *given->first_link);
+    plan->of.window_initial = copied(given->window_initial, (size_type)given->paths * sizeof(int));
     plan->of.path_links = copied(given->path_links, (size_type)given->first_link[given->paths] * sizeof(int));
     if (!plan->of.ranking || !plan->of.numbers || !plan->of.orders || !plan->of.ranking_of || !plan->of.path_of ||
-        !plan->of.first_link || !plan->of.path_links)
+        !plan->of.first_link || !plan->of.path_links || !plan->of.window_initial)
         return NO_MEMORY;
     for (int link = 0; link < e->g.links; link++) {
         Port *port = &e->port[link];
@@ -605,7 +607,7 @@ void fluid_free(Engine *e) {
         before = plan->before;
         free((void *)plan->of.ranking), free((void *)plan->of.numbers), free((void *)plan->of.orders);
         free((void *)plan->of.ranking_of), free((void *)plan->of.path_of);
-        free((void *)plan->of.first_link), free((void *)plan->of.path_links);
+        free((void *)plan->of.first_link), free((void *)plan->of.path_links), free((void *)plan->of.window_initial);
         free(plan);
     }
     /* Whatever a flow belongs to is found through the flow, so neighbourhoods go first. */

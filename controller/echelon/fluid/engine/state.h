@@ -44,7 +44,7 @@ typedef struct {
     int iterations;               /* -1: until the time is up */
     int load_stays;               /* whether jobs that are ahead go on */
     double packet_bytes, acknowledging;
-    int window_full, window_initial;
+    int window_full;
     int keeps_spans;
 } Given;
 
@@ -65,6 +65,7 @@ typedef struct {
     const int *orders;
     const int *ranking_of, *path_of;     /* by step, and then by background flow */
     const int *first_link, *path_links;  /* by path, and the number of links at the end; the links of all paths */
+    const int *window_initial;           /* by path: packets in flight at first */
     const int *has_queues;               /* by link; the next four have QUEUES of each link */
     const int *level, *weight;
     const double *most, *least;          /* the maximum and minimum share of a queue, as parts of the link */
@@ -94,7 +95,7 @@ struct Flow {
     const Ranking *ranking;
     const PlanCopy *plan;
     double due_s, arranged_s;
-    int window, gone, is_touched, present_at;
+    int window, initial, gone, is_touched, present_at;
     double opens_at;                      /* the sent bytes from which on its window is larger, or NEVER */
     Nearby *nearby;
     int hops, hops_room;

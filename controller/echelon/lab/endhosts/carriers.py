@@ -33,6 +33,7 @@ from echelon.lab.endhosts.tcp.stack import Connection, TcpStack
 from echelon.lab.endhosts.transport import NS_PER_S, FlowEnds, FlowReceiver, FlowSender
 from echelon.lab.scenarios.scenario import Congestion, Transport
 from echelon.lowering.identity import SegmentIdentity, ShimIdentity
+from echelon.paths import Paths, packets_held
 from echelon.rankings.base import Ranking
 from echelon.targets.virtual import Clock, Nic, Urgency
 
@@ -115,6 +116,15 @@ class HostStack:
 _SHIM_PORTS = 0xC000
 
 RankingOf = Callable[[FlowKey], Ranking | None]
+
+
+def initial_window(transport: Transport, fabric: Fabric, path: Sequence[str] | None) -> int:
+    """Return how many packets a flow begins with; without a path in the plan one, unless the transport says it."""
+    if transport.initial_window_packets is not None:
+        return transport.initial_window_packets
+    return 1 if path is None else packets_held(path, fabric, transport.packet_bytes)
+
+
 """Returns the ranking that the newest plan gives a flow."""
 
 
@@ -158,7 +168,8 @@ class ShimCarrier:
     """Each flow with a sender and a receiver of its own (`endhosts.transport`), and the shim in every packet.
 
     If `ranking` tells the rankings of flows, a host sends acknowledgements first, and then its most urgent flows.
-    Otherwise it sends packet by packet, as they come.
+    Otherwise it sends packet by packet, as they come. `paths` are those of the flows in the plan, which
+    say how many packets a flow begins with if the transport leaves it open.
 
     Raises `RunError` for a flow that is too long for the shim.
     """
@@ -173,6 +184,7 @@ class ShimCarrier:
         *,
         paced: bool = False,
         ranking: RankingOf | None = None,
+        paths: Paths | None = None,
     ) -> None:
         for flow in job.flows:
             if flow.size_bytes > MAX_REMAINING:
@@ -188,6 +200,8 @@ class ShimCarrier:
         self._retransmit_after_ns = retransmit_after_ns
         self._paced = paced
         self._ranking = ranking
+        paths, fabric = paths or {}, network.fabric
+        self._initial = {flow.name: initial_window(transport, fabric, paths.get(flow.name)) for flow in job.flows}
         self._keys: dict[str, tuple[str, bytes]] = {}
         """The source host and the key of each flow's last iteration."""
         self._addresses = {flow.name: self._address(flow, identities[flow.name]) for flow in job.flows}
@@ -227,7 +241,7 @@ class ShimCarrier:
 
         receiver = FlowReceiver(size_bytes, packet_bytes, window, self.tally)
         destination.flows.receive(key, receiver, acknowledge, on_complete)
-        after_ns, initial = self._retransmit_after_ns, transport.initial_window_packets
+        after_ns, initial = self._retransmit_after_ns, self._initial[flow.name]
         sender = FlowSender(size_bytes, packet_bytes, window, after_ns, self.tally, initial=initial)
         what = f"job {self._job}: flow {flow.name} from {flow.src} to {flow.dst} in iteration {iteration}"
         self._keys[flow.name] = flow.src, key

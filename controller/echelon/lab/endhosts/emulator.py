@@ -41,6 +41,7 @@ from echelon.lab.endhosts.transport import NS_PER_S
 from echelon.lab.scenarios.scenario import Background, Delay, Transport
 from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
+from echelon.paths import Paths
 from echelon.targets.virtual import Clock, Nic
 
 _BACKGROUND_PORTS = 0x8000
@@ -66,6 +67,7 @@ class TrainingEmulator:
       the caller lets no more time pass.
     - `traffic` plays as long as the run lasts, drawn from `seed`.
     - `paced` says that `pace` will tell senders with the shim their rates.
+    - `paths` are those of the plan, by job (`ShimCarrier`).
     - `ranking` tells the rankings by which hosts order the flows with a shim that they send (`ShimCarrier`).
     - `on_iteration(job, iteration, now_ns)` is called when an iteration is finished.
 
@@ -91,6 +93,7 @@ class TrainingEmulator:
         on_iteration: Callable[[str, int, int], None] | None = None,
         paced: bool = False,
         ranking: RankingOf | None = None,
+        paths: Mapping[str, Paths] | None = None,
     ) -> None:
         self._clock = clock
         self._fabric = fabric
@@ -101,6 +104,7 @@ class TrainingEmulator:
         self._on_iteration = on_iteration
         self._is_paced = paced
         self._ranking = ranking
+        self._paths = paths or {}
         self._origin_ns = 0
         self.hosts: dict[str, HostStack] = {
             name: HostStack(name, clock, self._paced(nics[name])) for name in fabric.hosts
@@ -173,7 +177,14 @@ class TrainingEmulator:
             return TcpCarrier(network, job, segments, settings, self._transport.congestion)
         retransmit_after_ns = max(1, round(self._transport.retransmit_after_s * NS_PER_S))
         return ShimCarrier(
-            network, job, shims, self._transport, retransmit_after_ns, paced=self._is_paced, ranking=self._ranking
+            network,
+            job,
+            shims,
+            self._transport,
+            retransmit_after_ns,
+            paced=self._is_paced,
+            ranking=self._ranking,
+            paths=self._paths.get(job.name),
         )
 
     def _paced(self, nic: Nic) -> Nic:

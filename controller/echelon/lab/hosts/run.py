@@ -38,6 +38,7 @@ from echelon.lab.hosts.workers.coordinator import (
 from echelon.lab.hosts.workers.others import MakeWorkers, OtherWorkers, Surroundings, maker_of
 from echelon.lab.scenarios.results import PolicyRun, SwitchStats
 from echelon.lab.scenarios.scenario import PolicyChoice, Scenario
+from echelon.paths import Paths
 from echelon.policies.base import Policy
 from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred
 from echelon.progress import UNSEEN, CommandProgress, counted
@@ -114,7 +115,7 @@ def run(
             observe(Standing(directory, service, switches, workers.pids))
         running = _Run(scenario, progress, hosts, switches, service, workers, traffic, shown, label)
         with nullcontext() if watch is None else watch(service.url):
-            measured = running.run(directory, numbers, others)
+            measured = running.run(directory, numbers, paths, others)
         return replace(measured, paths=_with_observed(paths, measured))
 
 
@@ -205,7 +206,7 @@ class _Run:
         """What is not ready to begin yet."""
         self._holdings: Mapping[str, tuple[int, int]] | None = None
 
-    def run(self, directory: Path, numbers: Numbers, make_others: MakeWorkers) -> PolicyRun:
+    def run(self, directory: Path, numbers: Numbers, paths: Mapping[str, Paths], make_others: MakeWorkers) -> PolicyRun:
         """Run to the end. The workers' coordinator listens in `directory`."""
         control = directory / "workers"
         before = self._packets()
@@ -241,7 +242,7 @@ class _Run:
                 stack.callback(watch_end(self._loop, switch.pid, switch.check))
             if self._service.pid is not None:
                 stack.callback(watch_end(self._loop, self._service.pid, self._service.check))
-            self._workers.assign(assign(self._scenario, numbers, control))
+            self._workers.assign(assign(self._scenario, numbers, paths, control))
             stack.enter_context(self._workers.watched(self._loop))
             self._loop.at(self._loop.now_ns + round(OPENING_S * 1e9), _check_opened, coordinator)
             self._loop.at(self._loop.now_ns + round(PROGRAMS_S * 1e9), self._check_programs, others)

@@ -14,7 +14,7 @@ seed: 0                           # seed for all random choices (default 0)
 transport:                        # of the emulated senders; the defaults are shown
   packet: 1250 B                  # on the wire
   window: 8                       # packets in flight on a connection
-  initial_window: 1               # packets that a flow begins with; the window opens by one for each acknowledged
+  initial_window: 4               # packets that a flow begins with; the window opens by one for each acknowledged
   retransmit_after: 2 s           # without acknowledgement
   host_rate: 1 Gbit/s             # what a sender does not exceed (default: the rate of its link)
   min_rto: 200 ms                 # of TCP: the least retransmission time-out (Linux's; RFC 6298 says 1 s)
@@ -147,8 +147,9 @@ class Transport:
     are scaled down and time is not. RFC 6298 says 1 s."""
     receive_window_bytes: int = 1_000_000
     """Maximum of TCP's bytes in flight on a connection."""
-    initial_window_packets: int = 1
-    """Packets that a flow begins with, over the shim's transport. Above `window_packets` it has no effect."""
+    initial_window_packets: int | None = None
+    """Packets that a flow begins with, over the shim's transport; None: as many as its path in the plan holds. Above
+    `window_packets` it has no effect."""
     ecn: bool = False
     """Whether the jobs' TCP negotiates explicit congestion notification (RFC 3168)."""
     congestion: Congestion = "newreno"
@@ -266,8 +267,8 @@ class TransportSpec(Section):
     """The length of a packet on the wire."""
     window: Annotated[int, Field(strict=True, ge=1, le=65535)] = 8
     """The most packets of a flow that are not yet acknowledged; not for TCP."""
-    initial_window: Annotated[int, Field(strict=True, ge=1, le=65535)] = 1
-    """The number of packets with which a flow begins; not for TCP."""
+    initial_window: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = None
+    """The number of packets with which a flow begins; not for TCP. Default: as many as its path in the plan holds."""
     retransmit_after: PositiveDuration = Fraction(2)
     """The time without acknowledgement after which a packet is sent again; not for TCP."""
     host_rate: Rate | None = None

@@ -112,6 +112,8 @@ def _run(
             seed=scenario.seed,
             on_iteration=on_iteration,
             paced=controller.plan.reactive,
+            # Senders that are told their rates need no window to begin with.
+            paths={} if controller.plan.reactive else controller.plan.paths,
             ranking=(lambda flow: controller.plan.ranking_at_host(flow)) if controller.plan.hosts_rank else None,
         )
         if controller.plan.reactive:

@@ -120,6 +120,23 @@ def test_scaling_changes_no_ratio() -> None:
         assert ours.iteration_times_s == pytest.approx(theirs.iteration_times_s, rel=0.01)
 
 
+def test_a_flow_begins_with_as_many_packets_as_its_path_holds() -> None:
+    """It is as fast as with an open window from the start: four hops hold more than one packet and less than 64."""
+    fabric = echelon.fabrics.leaf_spine(leaves=2, spines=1, rate_bps=10**7)
+    stages = {"micro_batches": 1, "forward": "10 ms", "backward": "10 ms", "activation": "100 kB"}
+    job = echelon.job(job="a", parallelism="pipeline", workers=["h1", "h5"], pipeline=stages)
+
+    def iteration_s(**transport: int) -> float:
+        transport = {"window": 64, **transport}
+        what = {"fabric": fabric, "jobs": [job], "iterations": 1, "transport": transport}
+        return echelon.simulate(what, ["fair"], target="softswitch").outcome("fair", "a").mean_iteration_s
+
+    packet_s = 1250 * 8 / 10**7
+    by_the_plan = iteration_s()
+    assert by_the_plan == pytest.approx(iteration_s(initial_window=64), abs=packet_s)
+    assert by_the_plan < iteration_s(initial_window=1) - 3 * packet_s
+
+
 def test_the_examples_of_the_page_run() -> None:
     shared: dict[str, Any] = {}
     blocks = BLOCK.findall(PAGE.read_text(encoding="utf-8"))

@@ -17,12 +17,14 @@ from echelon.errors import RunError
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import Job
 from echelon.jobs.spec import JobSpec, RecognitionSpec
+from echelon.lab.endhosts.carriers import initial_window
 from echelon.lab.hosts.backends.base import HostFabric
 from echelon.lab.hosts.loop import RealTimeLoop, watch_end
 from echelon.lab.hosts.workers import messages
 from echelon.lab.hosts.workers.coordination import Coordination
 from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.traffic.wire import DEFAULT_PORT
+from echelon.paths import Paths
 from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred, said
 
 LEAST_LEAD_S = 0.05
@@ -279,8 +281,10 @@ def check_senders(scenario: Scenario) -> None:
             raise RunError(f"job {job.name}: port {DEFAULT_PORT} is for cross traffic (give the job another port)")
 
 
-def assign(scenario: Scenario, numbers: Numbers, control: Path) -> dict[str, messages.Assignment]:
-    """Return the assignments by host. `control` is the coordinator's socket.
+def assign(
+    scenario: Scenario, numbers: Numbers, paths: Mapping[str, Paths], control: Path
+) -> dict[str, messages.Assignment]:
+    """Return the assignments by host. `paths` are those of the plan, `control` is the coordinator's socket.
 
     Raises `RunError` for a job whose flows no sender here can send.
     """
@@ -304,7 +308,14 @@ def assign(scenario: Scenario, numbers: Numbers, control: Path) -> dict[str, mes
             rate_bps=_rate_bps(scenario.fabric, host, transport.host_rate_bps),
             packet_bytes=transport.packet_bytes,
             window_packets=transport.window_packets,
-            initial_window_packets=transport.initial_window_packets,
+            initial_window_packets={
+                (job.name, flow.name): initial_window(
+                    transport, scenario.fabric, paths.get(job.name, {}).get(flow.name)
+                )
+                for job in jobs
+                for flow in job.flows
+                if flow.src == host
+            },
             retransmit_after_ns=max(1, round(transport.retransmit_after_s * 1_000_000_000)),
             tcp_window_bytes=transport.receive_window_bytes,
             ecn=transport.ecn,

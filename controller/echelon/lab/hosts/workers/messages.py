@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import IO, Any, NamedTuple, get_args
 
-from echelon.jobs.graph import Job
+from echelon.jobs.graph import FlowKey, Job
 
 
 class WorkerReady(NamedTuple):
@@ -176,7 +176,8 @@ class Assignment:
     packet_bytes: int
     """Length of a frame with the shim."""
     window_packets: int
-    initial_window_packets: int
+    initial_window_packets: Mapping[FlowKey, int]
+    """How many packets each flow of the host begins with."""
     retransmit_after_ns: int
     tcp_window_bytes: int
     """Maximum of the bytes in flight to a receiver over TCP."""

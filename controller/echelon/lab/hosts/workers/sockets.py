@@ -249,7 +249,7 @@ class ShimSocketCarrier:
             assignment.window_packets,
             assignment.retransmit_after_ns,
             self._tally,
-            initial=assignment.initial_window_packets,
+            initial=assignment.initial_window_packets[self._job.name, flow.name],
         )
         what = f"job {self._job.name}: flow {flow.name} from {flow.src} to {flow.dst} in iteration {iteration}"
         self._events.started(flow.name, iteration, self.sockets.loop.now_ns)

@@ -79,7 +79,7 @@ def assignment(host: str, addresses: dict[str, str], **others: Any) -> Assignmen
         "rate_bps": 200_000_000,
         "packet_bytes": 1250,
         "window_packets": 8,
-        "initial_window_packets": 1,
+        "initial_window_packets": {("job", flow.name): 1 for flow in JOB.flows},
         "retransmit_after_ns": 200_000_000,
         "tcp_window_bytes": 1_000_000,
         "ecn": False,
@@ -164,7 +164,8 @@ def test_flows_over_tcp_follow_each_other() -> None:
 
 def test_lost_packets_are_sent_again() -> None:
     """The receive buffer holds a few packets: those that find it full are gone."""
-    with pair(shim_carriers, SHIM, 1, window_packets=500, initial_window_packets=500, rate_bps=10**10) as (
+    begins = {("job", "f"): 500}
+    with pair(shim_carriers, SHIM, 1, window_packets=500, initial_window_packets=begins, rate_bps=10**10) as (
         loop,
         carriers,
         recorders,
