@@ -144,7 +144,7 @@ METRICS = (
     Metric("gauge", "switch_state", "1 for the state that a switch is in", {**_SWITCHES, "state": get_args(State)}, {
         **_of(facts.SwitchAdded, lambda fact: _states(fact.switch, "connecting")),
         **_of(facts.SwitchInState, lambda fact: _states(fact.switch, fact.state))}),
-    Metric("gauge", "switch_links_down", "Links that a switch takes down: it does not answer, or its ports are down",
+    Metric("gauge", "switch_links_down", "Links that are down because of a switch or its ports",
            _SWITCHES, _of(facts.LinksDown, lambda fact: {fact.switch: fact.links})),
     Metric("counter", "switch_sessions", "P4Runtime sessions opened", _SWITCHES,
            _of(facts.SwitchSessionOpened, lambda fact: {fact.switch: 1})),

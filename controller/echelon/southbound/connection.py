@@ -483,9 +483,9 @@ class SwitchConnection:
                     if down != self._ports_down:
                         self._ports_down = down
                         self._tell(PortsChanged(self.name, down))
-        except SouthboundError as error:
-            # If the session has broken, others say so.
-            _log.warning("%s", error)
+        except Exception as error:
+            # Others say so if the session has broken. A switch may do without it, or answer nonsense.
+            _log.debug("switch %s: its ports are not watched: %s: %s", self.name, type(error).__name__, error)
 
     async def _close(self, operation: asyncio.Task[None] | None) -> None:
         session, self._session = self._session, None

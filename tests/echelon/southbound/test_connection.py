@@ -30,6 +30,7 @@ from echelon.southbound.events import (
     DriftRepaired,
     HigherPrimary,
     IntentRefused,
+    PortsChanged,
     SwitchChanged,
     SwitchConnected,
     SwitchEvent,
@@ -997,6 +998,24 @@ def test_digests_are_delivered_and_acknowledged(station: Station, make_intent: M
             await delivered(4)
             assert await asyncio.to_thread(station.device.wait_acknowledged, PATIENCE_S)
         assert received == [("s1", [3]), ("s1", [4]), ("s1", [5]), ("s1", [6])]
+
+    run(main)
+
+
+def test_ports_that_go_down_are_told_in_every_session(station: Station) -> None:
+    async def main() -> None:
+        station.start()
+        async with connected(station.address) as (connection, owner):
+            connection.set_intent(bare(flow_entry(1), queues=[QueueSetting(1, 1, 1, 1, 0, None)]), 1)
+            await owner.until(lambda: owner.installed)
+            await asyncio.to_thread(station.device.set_port_up, 2, False)
+            await owner.until(lambda: owner.of(PortsChanged))
+            await asyncio.to_thread(station.stop)
+            await owner.until(lambda: owner.states[-1] == "away")
+            await asyncio.to_thread(station.device.set_port_up, 3, False)
+            await asyncio.to_thread(station.start)
+            await owner.until(lambda: len(owner.of(PortsChanged)) == 2)
+            assert [event.down for event in owner.of(PortsChanged)] == [{2}, {2, 3}]
 
     run(main)
 
