@@ -36,7 +36,7 @@ from echelon.southbound.events import (
     SwitchEvent,
 )
 from echelon.southbound.lifecycle import Lifecycle, State, Timing
-from echelon.southbound.queues import PortWatcher, QueueCount, QueueDriver
+from echelon.southbound.queues import QueueCount, QueueDriver
 from echelon.southbound.session import (
     Applied,
     Comparison,
@@ -476,9 +476,13 @@ class SwitchConnection:
             event = _loss(error)
         self._answer(number, event)
 
-    async def _watch_ports(self, watcher: PortWatcher) -> None:
+    async def _watch_ports(self, session: IntentSession) -> None:
         try:
-            async with aclosing(watcher.ports_down()) as news:
+            async with self._turn:
+                found = await session.ports_down()
+            if found is None:
+                return
+            async with aclosing(found) as news:
                 async for down in news:
                     if down != self._ports_down:
                         self._ports_down = down
@@ -535,10 +539,9 @@ class SwitchConnection:
             event = lifecycle.WriteFailed(f"switch {self.name}: {type(error).__name__}: {error}")
         else:
             event, tell = self._applied(session, order, applied)
-            # The driver of the queues is open by now.
-            if isinstance(watcher := self._endpoint.queues, PortWatcher) and not self._watches_ports:
+            if not self._watches_ports:
                 self._watches_ports = True
-                self._beside_session(self._watch_ports(watcher))
+                self._beside_session(self._watch_ports(session))
         if isinstance(event, lifecycle.WriteFailed):
             tell = self._refusal(order.version, event.problem, 0)
         self._operation = None
