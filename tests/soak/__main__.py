@@ -16,6 +16,7 @@ RUNS = {
     "day": ("tests.soak.day", "a day of virtual time, ten million packets through a fabric"),
     "control": ("tests.soak.control", "random sequences of events, crashes included, through the controller"),
     "kills": ("tests.soak.kills", "SIGKILLs of a real service at random moments"),
+    "spines": ("tests.soak.spines", "SIGKILLs of a spine at random moments, under load"),
     "agents": ("tests.soak.agents", "SIGKILLs of agents at random moments"),
     "requests": ("tests.soak.requests", "random requests to a real service"),
     "lying": ("tests.soak.lying", "a real service whose switches lie"),

@@ -349,6 +349,7 @@ _LINKS = (
     Column("rate", lambda of: figures.rate(of.rate_bps), right=True),
     Column("delay", lambda of: figures.duration(of.delay_s), right=True),
     Column("state"),
+    Column("problem", wraps=True),
 )
 
 End = Annotated[str, typer.Argument(help="A switch at one end.", metavar="A", autocompletion=completion.switches)]

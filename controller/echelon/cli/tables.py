@@ -35,6 +35,7 @@ STYLES = {
     "drained": "yellow",
     "unplanned": "red",
     "away": "red",
+    "down": "red",
     "refused": "red",
 }
 """Colours of the words for states, on a terminal."""

@@ -85,6 +85,24 @@ class LinkChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class LinksDown:
+    """Links have gone down by themselves, or are up again."""
+
+    switch: str
+    port: int | None
+    """The port of the switch that is down; None: the switch does not answer."""
+    down: bool
+    links: int
+    """The number of links that are down because of this switch and its ports."""
+
+    def __str__(self) -> str:
+        """Return what is down, or up again."""
+        of = self.switch if self.port is None else f"{self.switch} port {self.port}"
+        state = "does not answer" if self.port is None else "is down"
+        return f"{of} {state}" if self.down else of
+
+
+@dataclass(frozen=True, slots=True)
 class PlanAdopted:
     """A plan is in force."""
 
@@ -244,6 +262,7 @@ Fact: TypeAlias = (
     | SizesCorrected
     | PolicyChosen
     | LinkChanged
+    | LinksDown
     | PlanAdopted
     | PlanRefused
     | PlanChosen

@@ -64,8 +64,10 @@ class JobStore:
         """The jobs, in the same order."""
         self.policy = policy
         self.drained: frozenset[LinkEnds] = frozenset()
+        self.down: frozenset[LinkEnds] = frozenset()
+        """Links that are down by themselves and that plans avoid. They are not saved: whoever leads sees it anew."""
         self.fabric = fabric
-        """The fabric without the drained links."""
+        """The fabric without the drained links, and without those that are down where there are other paths."""
         self.generation = 0
         self.whole_fabric = fabric
         """The fabric with all links."""
@@ -87,7 +89,7 @@ class JobStore:
         known = {ends_of(cable.a.node, cable.b.node) for cable in self.whole_fabric.cables}
         links = (ends_of(a, b) for a, b in settings.get(_DRAINED, {}).get("links", []))
         self.drained = frozenset(links) & known
-        self.fabric = self.whole_fabric.without(self.drained)
+        self.fabric = self.fabric_without(self.drained)
 
     def known(self, name: str) -> RegisteredJob:
         """Return the job of that name. Raises `UnknownError`."""
@@ -167,8 +169,18 @@ class JobStore:
     def use_links(self, drained: frozenset[LinkEnds]) -> None:
         """Hold a set of drained links that is saved."""
         self.drained = drained
-        self.fabric = self.whole_fabric.without(drained)
+        self.fabric = self.fabric_without(drained)
         self.generation += 1
+
+    def avoid_links(self, down: Collection[LinkEnds]) -> None:
+        """Hold a set of links that are down, whether or not they are drained."""
+        self.down = frozenset(down)
+        self.fabric = self.fabric_without(self.drained)
+        self.generation += 1
+
+    def fabric_without(self, drained: frozenset[LinkEnds]) -> Fabric:
+        """Return the fabric as it would be with these links drained."""
+        return self.whole_fabric.without(drained, self.down)
 
 
 def ends_of(a: str, b: str) -> LinkEnds:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 from echelon.control.jobs import RegisteredJob
@@ -72,6 +73,8 @@ class JobStanding:
     """The version of the first intents that have the job as it is now; None if there are none yet."""
     switches: frozenset[str] = frozenset()
     """Those that its flows pass."""
+    links: frozenset[tuple[str, str]] = frozenset()
+    """The links of its paths, each by its ends in the order of their names."""
     flows: tuple[FlowPlan, ...] = ()
     problem: str | None = None
     """The reason why the job is in no plan."""
@@ -168,6 +171,8 @@ class Progress:
 
     jobs: Mapping[str, JobLine]
     switches: Mapping[str, SwitchLine]
+    down: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """The links that are down though the plan may lead over them, with the problem of a job of which it does."""
     _pending: set[str] = field(default_factory=set)
     """Jobs with a change that is planned and not on every switch yet."""
     _counts: Mapping[JobState, int] | None = None
@@ -218,7 +223,9 @@ class Progress:
             if standing.flows is not of_job or standing.version is None:
                 standing.version = version
                 standing.flows = of_job
-                standing.switches = frozenset(node for flow in of_job for node in flow.path[1:-1])
+                paths = {flow.path for flow in of_job}
+                standing.switches = frozenset(node for path in paths for node in path[1:-1])
+                standing.links = frozenset((min(hop), max(hop)) for path in paths for hop in pairwise(path))
             change = standing.change
             if change is not None and change.planning_s is None:
                 change.planning_s, change.policy_s, change.lowering_s = began_s, policy_s, lowering_s
@@ -272,10 +279,12 @@ class Progress:
         standing = self.jobs[name].standing
         if standing.version is None:
             return ("unplanned", standing.problem) if standing.problem else ("accepted", None)
+        cut = min(self.down.keys() & standing.links, default=None) if self.down else None
+        problem = None if cut is None else self.down[cut]
         if self._is_installed(standing):
-            return "installed", None
+            return "installed", problem
         refusals = (self.switches[switch].refusal for switch in standing.switches)
-        return "planned", next((one for one in refusals if one is not None), None)
+        return "planned", next((one for one in refusals if one is not None), problem)
 
     def counts(self) -> Mapping[JobState, int]:
         """Return the number of jobs in each state that some job is in."""

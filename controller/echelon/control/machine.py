@@ -6,8 +6,9 @@ was saved and from what the switches hold.
 
 `Machine.handle` takes one event and returns what is to be done; it does nothing by itself. The modules beside this one
 are its parts: `requests` (what clients ask, or only ask about), `pipeline` (one plan at a time), `reactive` (decisions
-of reactive policies), `searching` (better plans), `following` (telemetry), `progress` (how far jobs are) and `jobstore`
-(what was accepted). `lines` has the records that they share: one for each job, and one for each switch.
+of reactive policies), `searching` (better plans), `following` (telemetry), `progress` (how far jobs are), `outages`
+(links that are down) and `jobstore` (what was accepted). `lines` has the records that they share: one for each job, and
+one for each switch.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from echelon.control.effects import Effect
 from echelon.control.errors import ServiceError, UnavailableError, UnknownError
 from echelon.control.events import ChangeRequest, Event, Instant, Request
 from echelon.control.jobs import RegisteredJob
-from echelon.control.jobstore import ChosenPolicy, JobStore
+from echelon.control.jobstore import ChosenPolicy, JobStore, LinkEnds
 from echelon.control.lines import Progress, SwitchLine
+from echelon.control.outages import Outages
 from echelon.control.planning import Planned, Planner, PlanRequest
 from echelon.control.planning_turns import CARRIED, RETRY_S, PlanPipeline, Searches
 from echelon.control.reactive import Reactions
@@ -37,6 +39,7 @@ from echelon.southbound.events import (
     DriftRepaired,
     HigherPrimary,
     IntentRefused,
+    PortsChanged,
     SwitchChanged,
     SwitchConnected,
 )
@@ -67,6 +70,10 @@ class Settings:
     may come."""
     search_again: bool = True
     """Whether a plan is searched for anew where iterations take another time than predicted."""
+    reroute: bool = True
+    """Whether plans avoid links that are down."""
+    reroute_after_s: float = 2.0
+    """The time after which the links of a switch that does not answer, or of a port that is down, are down."""
     starts_known: bool = False
     """Whether jobs begin when their graphs say, as those of a run do."""
 
@@ -114,6 +121,7 @@ class Machine:
         self._switches = {name: SwitchLine() for name in settings.fabric.switches}
         self.progress = Progress(self.jobs.lines, self._switches)
         self.in_force: InForce | None = None
+        self.outages = Outages(settings.fabric, settings.reroute_after_s)
         self._settings = settings
         self._following = Following()
         self._pipeline = PlanPipeline(planner)
@@ -203,7 +211,7 @@ class Machine:
     def _react_to(self, event: Event, now: Instant) -> list[Effect]:
         match event:
             case events.Started():
-                return self._want_plan()
+                return [*self.outages.start(), *self._want_plan()]
             case events.LeadershipLost():
                 return self._end()
             case _ if isinstance(event, ChangeRequest):
@@ -253,7 +261,7 @@ class Machine:
                 if (line := self.jobs.lines.get(job)) is not None:
                     line.alone = alone
             case events.Alarm():
-                return self._alarm(event)
+                return self._alarm(event, now)
             case _:
                 return self._react_to_switch(event, now)
         return []
@@ -263,8 +271,11 @@ class Machine:
         match event:
             case SwitchConnected(switch):
                 self._following.reconnected(switch)
-            case SwitchChanged():
-                return self._switch_changed(event, now)
+            case SwitchChanged(switch, state):
+                waiting = self.outages.see_switch(switch, state not in ("connecting", "away"))
+                return [*waiting, *self._switch_changed(event, now)]
+            case PortsChanged(switch, down):
+                return [*self.outages.see_ports(switch, down)]
             case Acknowledged(switch, version, encoding_s, rpc_s):
                 self._pipeline.acknowledge(switch)
                 return self._acknowledged(switch, version, encoding_s, rpc_s, now)
@@ -294,7 +305,7 @@ class Machine:
                 raise TypeError(f"{event!r} is not an event of the controller")
         return []
 
-    def _alarm(self, alarm: events.Alarm) -> list[Effect]:
+    def _alarm(self, alarm: events.Alarm, now: Instant) -> list[Effect]:
         match alarm.what:
             case "coalesce" if self._wanted == "coalescing":
                 self._wanted = "now"
@@ -306,7 +317,18 @@ class Machine:
                 self.searches.rested(alarm.number)
             case "term":
                 return [effects.RaiseTerm(alarm.switch, alarm.number)]
+            case "outage" if (fact := self.outages.ring(alarm.number, now)) is not None:
+                if self._settings.reroute and self.outages.links.keys() != self.jobs.down:
+                    self.jobs.avoid_links(self.outages.links)
+                else:
+                    self.progress.down = self._told_down()
+                return [fact]
         return []
+
+    def _told_down(self) -> Mapping[LinkEnds, str]:
+        """Return the problem of a job whose path leads over a link that is down, by link."""
+        hint = "there is no other path" if self._settings.reroute else "`echelon link drain` leads around it"
+        return {(a, b): f"link {a} - {b} is down: {why}; {hint}" for (a, b), why in self.outages.links.items()}
 
     def _end(self) -> list[Effect]:
         self._over = True
@@ -467,6 +489,8 @@ class Machine:
         """Put a plan into force."""
         self._plans.end()
         self._problem = _left_out(planned)
+        if self._is_planned:
+            self.progress.down = self._told_down()
         self.progress.planned(
             planned.version,
             planned.plan.by_job,

@@ -92,7 +92,7 @@ class PlanRequest:
     jobs: tuple[RegisteredJob, ...]
     """The jobs in the order of their acceptance."""
     fabric: Fabric
-    """The fabric without the drained links."""
+    """The fabric without the links that are drained or down."""
     policy: ChosenPolicy
 
 

@@ -206,8 +206,9 @@ class Requests:
     def _check_paths(self, asked: events.SetLink, ends: LinkEnds) -> None:
         """Raise `RefusedError` if jobs that have paths would have none without the link."""
         jobs = [*self._graphs()]
-        without = stranded(self._fabric.without(self._jobs.drained | {ends}), jobs)
-        already = stranded(self._jobs.fabric, [job for job in jobs if job.name in without])
+        out = self._jobs.drained | self._jobs.down
+        without = stranded(self._fabric.without(out | {ends}), jobs)
+        already = stranded(self._fabric.without(out), [job for job in jobs if job.name in without])
         lost = sorted(without.keys() - already.keys())
         if lost:
             named = ", ".join(lost[:_NAMED]) + (f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else "")
@@ -378,7 +379,7 @@ class DryRuns:
             case events.ChoosePolicy(policy=chosen):
                 policy = chosen
             case events.SetLink():
-                fabric = store.whole_fabric.without(change.drained)
+                fabric = store.fabric_without(change.drained)
         return PlanRequest(tuple(jobs.values()), fabric, policy)
 
 

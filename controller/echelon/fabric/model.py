@@ -32,10 +32,20 @@ class NoRouteError(CodedError, ValueError):
 
 
 class ShortestPaths:
-    """The shortest paths of one fabric, found when they are first needed."""
+    """The shortest paths of one fabric, found when they are first needed.
 
-    def __init__(self, hosts: Collection[str], switches: Collection[str], links: Iterable[tuple[str, str]]) -> None:
+    `otherwise` has the paths of what these links do not connect.
+    """
+
+    def __init__(
+        self,
+        hosts: Collection[str],
+        switches: Collection[str],
+        links: Iterable[tuple[str, str]],
+        otherwise: ShortestPaths | None = None,
+    ) -> None:
         self.nodes = {*hosts, *switches}
+        self._otherwise = otherwise
         self._hosts, self._switches = hosts, switches
         self._edge: dict[str, str] = {}
         """The edge switch of each host."""
@@ -54,6 +64,14 @@ class ShortestPaths:
 
     def switches(self, src: str, dst: str) -> tuple[Path, ...]:
         """Return the switches on each of the shortest paths between two hosts, sorted. Raises `NoRouteError`."""
+        try:
+            return self._connected(src, dst)
+        except NoRouteError:
+            if self._otherwise is None:
+                raise
+            return self._otherwise.switches(src, dst)
+
+    def _connected(self, src: str, dst: str) -> tuple[Path, ...]:
         for one, other in ((src, dst), (dst, src)):
             if one not in self.nodes:
                 raise NoRouteError(f"'{one}' is not a node of the fabric", code="unknown-node")
@@ -84,6 +102,9 @@ class ShortestPaths:
             if edge not in towards:
                 towards[edge] = {switch: self._nearer(switch, edge) for switch in self._distances(edge)}
             out.update(((switch, host), hops or (host,)) for switch, hops in towards[edge].items())
+        if self._otherwise is not None:
+            # Packets come nearer by each such hop, until they are at a switch with a better path, if there is any.
+            out = {place: out[place] or others for place, others in self._otherwise.next_hops().items()}
         return out
 
     def _find(self, first: str, last: str) -> Iterator[Path]:
@@ -167,23 +188,29 @@ class Fabric:
     cables: tuple[CableLink, ...]
     drained: frozenset[frozenset[str]] = frozenset()
     """Links, as pairs of nodes, that no path may use. They keep their ports and what is configured there."""
+    down: frozenset[frozenset[str]] = frozenset()
+    """Links that are used only between nodes without another path. Such a path needs no change when they are back, and
+    a controller that is cut off from all switches leaves all paths alone."""
 
-    def without(self, links: Iterable[tuple[str, str]]) -> Fabric:
-        """Return the same fabric with exactly these links drained. Raises `ValueError` if two nodes are not linked."""
-        drained = frozenset(frozenset(link) for link in links)
-        for link in drained:
+    def without(self, links: Iterable[tuple[str, str]], down: Iterable[tuple[str, str]] = ()) -> Fabric:
+        """Return the same fabric with exactly these links drained, and these down.
+
+        Raises `ValueError` if two nodes are not linked.
+        """
+        drained, failed = (frozenset(frozenset(link) for link in these) for these in (links, down))
+        for link in drained | failed:
             if tuple(link) not in self.rate_bps:
                 raise ValueError(f"{' and '.join(sorted(link))} are not linked in fabric {self.name}")
-        other = replace(self, drained=drained)
+        other = replace(self, drained=drained, down=failed)
         # What does not depend on drained links is computed once, and stays the same object for those who compare it.
         other.__dict__.update({name: getattr(self, name) for name in _WIRING})
         return other
 
     @cached_property
     def usable_links(self) -> tuple[tuple[str, str], ...]:
-        """Return the links that paths may use, as pairs of nodes."""
+        """Return the links that are neither drained nor down, as pairs of nodes."""
         links = ((c.a.node, c.b.node) for c in self.cables)
-        return tuple(link for link in links if frozenset(link) not in self.drained)
+        return tuple(link for link in links if frozenset(link) not in self.drained | self.down)
 
     @cached_property
     def rate_bps(self) -> Mapping[tuple[str, str], int]:
@@ -231,8 +258,9 @@ class Fabric:
 
     @cached_property
     def shortest_paths(self) -> ShortestPaths:
-        """Return the shortest paths over links that are not drained."""
-        return ShortestPaths(self.hosts, self.switches, self.usable_links)
+        """Return the shortest paths; those over links that are down are for nodes without any other path."""
+        otherwise = replace(self, down=frozenset()).shortest_paths if self.down else None
+        return ShortestPaths(self.hosts, self.switches, self.usable_links, otherwise)
 
     @cached_property
     def next_hops(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
@@ -241,4 +269,4 @@ class Fabric:
 
 
 _WIRING = ("rate_bps", "delay_s", "capacity_Bps", "port_to", "ports", "neighbour")
-"""Properties that do not depend on which links are drained."""
+"""Properties that do not depend on which links are drained or down."""

@@ -248,7 +248,7 @@ def _same_routes(switch: str, fabric: Fabric, before: Fabric) -> bool:
 
 
 def _rewired(fabric: Fabric, before: Fabric) -> bool:
-    """Return whether more differs than which links are drained."""
+    """Return whether more differs than which links are drained or down."""
     return fabric is not before and (fabric.cables, fabric.hosts) != (before.cables, before.hosts)
 
 

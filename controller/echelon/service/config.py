@@ -3,7 +3,7 @@
 ```yaml
 service: lab                          # name, which marks its entries on switches: keep it
 fabric: fabric.yaml                   # relative to this file, as every path here
-policy: echelon                       # the default; or {name: echelon, parameters: {order: setf}}
+policy: echelon                       # the default; or {name: echelon, parameters: {order: setf}, reroute: manual}
 store: sqlite:state.db                # the default; a file next to this one, or etcd://host:2379/lab
 switches:                             # every switch of the fabric
   s1: {address: "127.0.0.1:9559"}     # of its P4Runtime service; target: softswitch is the default
@@ -109,6 +109,9 @@ class ServiceConfig:
     fabric_file: Path
     policy: ChosenPolicy
     """The policy in force until one is chosen through the API, which the store keeps."""
+    reroute: bool
+    """Whether plans avoid links that are down, which they are after `reroute_after_s`."""
+    reroute_after_s: float
     store: SecretStr
     """URL; files in it are absolute."""
     switches: Mapping[str, SwitchConfig]
@@ -143,6 +146,8 @@ def load_service_config(path: str | Path, targets: Mapping[str, Target[Any]] = T
         fabric=fabric,
         fabric_file=fabric_file,
         policy=ChosenPolicy(spec.policy.name, dict(spec.policy.parameters)),
+        reroute=spec.policy.reroute == "auto",
+        reroute_after_s=float(spec.policy.reroute_after),
         store=SecretStr(store_url(spec.store.get_secret_value(), file.parent)),
         switches={switch.name: reader.read(switch, spec.switches[switch.name]) for switch in fabric.switches.values()},
         api=_api(spec.api, file.parent),

@@ -133,9 +133,13 @@ Truth = Annotated[bool, Field(strict=True)]
 
 
 class PolicySpec(Section):
-    name: Annotated[str, Field(strict=True, description="the policy, e.g. echelon")]
+    name: Annotated[str, Field(strict=True, description="the policy, e.g. echelon")] = "echelon"
     parameters: Annotated[dict[str, str], BeforeValidator(_text_values)] = Field(default_factory=dict)
     """The policy's parameters by name."""
+    reroute: Literal["auto", "manual"] = "auto"
+    """auto: plans lead around switches that do not answer and ports that are down."""
+    reroute_after: PositiveDuration = Fraction(2)
+    """The time after which they are taken to be down."""
 
     @model_validator(mode="after")
     def _check(self) -> PolicySpec:
@@ -229,8 +233,8 @@ class ServiceSpec(Section):
         dict[Name, dict[str, object]],
         Field(description='the switches of the fabric, as {s1: {address: "127.0.0.1:9559"}}'),
     ]
-    policy: Annotated[PolicySpec, BeforeValidator(_policy)] = PolicySpec(name="echelon")
-    """The policy of the first start, as its name or with `parameters`."""
+    policy: Annotated[PolicySpec, BeforeValidator(_policy)] = PolicySpec()
+    """The policy of the first start, as its name or with `parameters`; what is done about links that are down."""
     store: Annotated[SecretStr, PlainValidator(_store), WithJsonSchema({"type": "string"})] = SecretStr(
         "sqlite:state.db"
     )

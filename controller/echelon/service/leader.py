@@ -130,6 +130,8 @@ class Leader(MachineLoop):
             coalesce_s=config.coalesce_s,
             correct_distances=config.correct_distances,
             correct_sizes=config.correct_sizes,
+            reroute=config.reroute,
+            reroute_after_s=config.reroute_after_s,
             search_after_s=_SEARCH_AFTER_S,
         )
         planner = Planner(capabilities, clock=time.perf_counter)
@@ -258,6 +260,8 @@ class Leader(MachineLoop):
                 if isinstance(effect, facts.PlanChosen) and effect.plan != effect.before:
                     told = f"{effect.plan} instead of {effect.before} for {named(effect.jobs)}"
                     self.trail.record_own("choose plan", told)
+                if isinstance(effect, facts.LinksDown):
+                    self.trail.record_own("links down" if effect.down else "links up", str(effect))
                 # The context is only around the telling: a task that starts inside a context would keep it.
                 with logs.context(**self._about):
                     tell_fact(effect, self._metrics)

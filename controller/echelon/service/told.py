@@ -144,6 +144,8 @@ METRICS = (
     Metric("gauge", "switch_state", "1 for the state that a switch is in", {**_SWITCHES, "state": get_args(State)}, {
         **_of(facts.SwitchAdded, lambda fact: _states(fact.switch, "connecting")),
         **_of(facts.SwitchInState, lambda fact: _states(fact.switch, fact.state))}),
+    Metric("gauge", "switch_links_down", "Links that are down because of a switch or its ports",
+           _SWITCHES, _of(facts.LinksDown, lambda fact: {fact.switch: fact.links})),
     Metric("counter", "switch_sessions", "P4Runtime sessions opened", _SWITCHES,
            _of(facts.SwitchSessionOpened, lambda fact: {fact.switch: 1})),
     Metric("counter", "switch_takeovers", "Times that another controller took the switch", _SWITCHES,
@@ -366,6 +368,8 @@ LINES: Mapping[type, Callable[[Any], Lines]] = {
     **_say(facts.PolicyChosen, lambda fact: _info("policy changed", policy=fact.policy)),
     **_say(facts.LinkChanged, lambda fact: _info(
         "link changed", link=fact.link, state="drained" if fact.drained else "up")),
+    **_say(facts.LinksDown, lambda fact: (_warning if fact.down else _info)(
+        "links down" if fact.down else "links up", switch=fact.switch, port=fact.port, links=fact.links)),
     **_say(facts.PlanAdopted, _adopted),
     **_say(facts.PlanRefused, lambda fact: _error(
         "no new plan, the last good one stays in force", policy=fact.policy, problem=fact.problem)),

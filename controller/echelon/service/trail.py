@@ -61,13 +61,13 @@ class Trail:
         self._numbers = itertools.count(1 + max(map(int, documents), default=0))
         self._asked: dict[int, tuple[Origin, events.ChangeRequest]] = {}
         self._saving: dict[int, Record] = {}
-        self._noted: list[Record] = []
+        self._noted: deque[Record] = deque(maxlen=KEPT)
         """What the controller does by itself with the next plan that is saved."""
 
     @property
     def records(self) -> Sequence[Record]:
-        """The records of changes that are saved, oldest first."""
-        return tuple(self._records)
+        """The records of changes that are saved, and of what the controller does by itself, oldest first."""
+        return *self._records, *self._noted
 
     def remember(self, number: int, request: events.Request) -> None:
         """Remember who asks for `request`, if it is a change."""
@@ -83,7 +83,7 @@ class Trail:
     def recorded(self, number: int | None, changes: Changes) -> Changes:
         """Return the changes of a request with their record."""
         if number is None:
-            return self._with(self._noted, changes)
+            return self._with([*self._noted], changes)
         origin, request = self._asked.get(number, (None, None))
         told = None if request is None else _told(request)
         if origin is None or told is None:
@@ -108,7 +108,7 @@ class Trail:
         """Take up the record of a change that is on disk; None: of a plan."""
         if number is None:
             self._records += self._noted
-            self._noted = []
+            self._noted.clear()
         if number is not None and (record := self._saving.pop(number, None)) is not None:
             self._records.append(record)
 

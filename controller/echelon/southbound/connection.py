@@ -30,6 +30,7 @@ from echelon.southbound.events import (
     DriftRepaired,
     HigherPrimary,
     IntentRefused,
+    PortsChanged,
     SwitchChanged,
     SwitchConnected,
     SwitchEvent,
@@ -185,6 +186,8 @@ class SwitchConnection:
         self._beside: set[asyncio.Task[Any]] = set()
         """Tasks that run beside operations and end with the session: watch, ping, digests, calls of others."""
         self._followed: set[str] = set()
+        self._watches_ports = False
+        self._ports_down: frozenset[int] = frozenset()
         self._closed = asyncio.Event()
         self._closed.set()
         self._running = False
@@ -435,6 +438,7 @@ class SwitchConnection:
             self._session = session
             tell.append(SwitchConnected(self.name))
             self._followed.clear()
+            self._watches_ports = False
             self._beside_session(self._watch(number, session))
             # Listen first: what the switch reports as soon as it is configured must not be missed.
             self._follow_digests(session, self._newest())
@@ -471,6 +475,21 @@ class SwitchConnection:
         except SouthboundError as error:
             event = _loss(error)
         self._answer(number, event)
+
+    async def _watch_ports(self, session: IntentSession) -> None:
+        try:
+            async with self._turn:
+                found = await session.ports_down()
+            if found is None:
+                return
+            async with aclosing(found) as news:
+                async for down in news:
+                    if down != self._ports_down:
+                        self._ports_down = down
+                        self._tell(PortsChanged(self.name, down))
+        except Exception as error:
+            # Others say so if the session has broken. A switch may do without it, or answer nonsense.
+            _log.debug("switch %s: its ports are not watched: %s: %s", self.name, type(error).__name__, error)
 
     async def _close(self, operation: asyncio.Task[None] | None) -> None:
         session, self._session = self._session, None
@@ -520,6 +539,9 @@ class SwitchConnection:
             event = lifecycle.WriteFailed(f"switch {self.name}: {type(error).__name__}: {error}")
         else:
             event, tell = self._applied(session, order, applied)
+            if not self._watches_ports:
+                self._watches_ports = True
+                self._beside_session(self._watch_ports(session))
         if isinstance(event, lifecycle.WriteFailed):
             tell = self._refusal(order.version, event.problem, 0)
         self._operation = None

@@ -72,4 +72,14 @@ class HigherPrimary:
     election_id: int
 
 
-SwitchEvent: TypeAlias = SwitchConnected | SwitchChanged | Acknowledged | IntentRefused | DriftRepaired | HigherPrimary
+@dataclass(frozen=True, slots=True)
+class PortsChanged:
+    """The event that it is known which ports of a switch are down, and are not those that were down before."""
+
+    switch: str
+    down: frozenset[int]
+
+
+SwitchEvent: TypeAlias = (
+    SwitchConnected | SwitchChanged | Acknowledged | IntentRefused | DriftRepaired | HigherPrimary | PortsChanged
+)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -57,4 +57,13 @@ class QueueCounter(Protocol):
 
     async def counted(self) -> Mapping[tuple[int, int], QueueCount]:
         """Return the counts by (port, queue). Raise `SouthboundError`."""
+        ...
+
+
+@runtime_checkable
+class PortWatcher(Protocol):
+    """A driver that can also tell which ports are down."""
+
+    def ports_down(self) -> AsyncGenerator[frozenset[int], None]:
+        """Yield the ports that are down, at first and whenever they are others. Raise `SouthboundError`."""
         ...

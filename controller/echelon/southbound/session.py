@@ -13,7 +13,7 @@ import logging
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, Self, cast
@@ -38,7 +38,7 @@ from echelon.southbound.encoding import (
     write_request,
 )
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
-from echelon.southbound.queues import QueueCount, QueueCounter, QueueDriver
+from echelon.southbound.queues import PortWatcher, QueueCount, QueueCounter, QueueDriver
 from echelon.southbound.reconcile import Chunk, InvalidEntry, Turn, WantedEntries, difference, turned
 from echelon.southbound.writer import FOREIGN, Found, LookUp, Refusal, Send, Writing, carry_out
 
@@ -434,6 +434,18 @@ class IntentSession(ABC):
                 return {}
             await self._prepare(driver)
             return await driver.counted()
+
+    async def ports_down(self) -> AsyncGenerator[frozenset[int], None] | None:
+        """Return what yields the ports that are down, at first and whenever they are others.
+
+        It may run beside other calls. None: the switch's driver does not tell.
+        """
+        driver = self._queue_driver
+        with self._errors("watching ports"):
+            if not isinstance(driver, PortWatcher):
+                return None
+            await self._prepare(driver)
+            return driver.ports_down()
 
     async def _prepare(self, driver: QueueDriver) -> None:
         """Open the driver before its first call of this session."""

@@ -162,6 +162,22 @@ def test_a_link_is_drained_and_one_that_jobs_need_only_by_force(page: Page, watc
         page.wait(lambda: page.text("#notices") == "", "the notice stays")
 
 
+def test_links_of_a_switch_that_died_are_down_and_their_reason_is_shown(page: Page, watched: Watched) -> None:
+    spine = watched.lab.switches["spine1"]
+    with watched.client() as client:
+        page.open(watched.url, watched.operator)
+        page.wait(lambda: page.row("Links", "leaf1 - spine1")[3:4] == ["up"], "the link is not shown")
+        spine.kill()
+        try:
+            shown = "down: switch spine1 does not answer"
+            page.wait(lambda: page.row("Links", "leaf1 - spine1")[3:4] == [shown], "it is not shown as down")
+            assert page.row("Links", "leaf1 - spine2")[3:4] == ["up"]
+        finally:
+            spine.start()
+        page.wait(lambda: page.row("Links", "leaf1 - spine1")[3:4] == ["up"], "it is not shown as up again")
+        settle(client)
+
+
 def test_policies_are_compared_and_changed(page: Page, watched: Watched) -> None:
     with watched.client() as client:
         submitted(client, BERT, GPT)

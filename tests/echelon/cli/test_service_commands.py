@@ -362,7 +362,7 @@ def test_links_are_drained_and_restored(service: Operated) -> None:
     assert sum(state == "drained" for state in states.values()) == 1
     assert service.good("link", "restore", "spine1", "leaf1") == "link leaf1 - spine1 is up\n"
     assert {link.state for link in _links(service)} == {"up"}
-    assert columns(service.good("link", "list"))[1] == ["h1", "leaf1", "1 Gbit/s", "0 s", "up"]
+    assert columns(service.good("link", "list"))[1] == ["h1", "leaf1", "1 Gbit/s", "0 s", "up", "-"]
 
 
 def _links(service: Operated) -> list[LinkResource]:

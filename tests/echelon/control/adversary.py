@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from echelon.control.effects import Answer, Effect, Install, ReadCounters, Refuse, Save, SearchPlan
+from echelon.control.effects import Answer, Effect, Install, ReadCounters, Refuse, Save, SearchPlan, SetAlarm
 from echelon.control.events import ReportConnections, ReportIterations, StopWaiting
 from echelon.control.facts import NoPlanChosen
 from echelon.control.jobstore import ChosenPolicy
@@ -24,7 +24,7 @@ from echelon.policies.base import Choice, Policy, Prediction
 from echelon.policies.echelon.candidates import CandidatePlan, candidates
 from echelon.policies.echelon.policy import Echelon
 from echelon.policies.echelon.search import PlanSearch
-from echelon.southbound.events import HigherPrimary, IntentRefused, SwitchChanged
+from echelon.southbound.events import HigherPrimary, IntentRefused, PortsChanged, SwitchChanged
 from echelon.telemetry.sizes import HostIteration
 from tests.echelon.control.world import FINISH, START, World, known_flows, merged, ring, small, two_by_two
 
@@ -156,6 +156,9 @@ class Adversary(World):
         assert len({job.number for job in jobs.values()}) == len(jobs), "two jobs have one number"
         stored = self.store.load()["jobs"]
         assert {name: job.to_document() for name, job in jobs.items()} == stored
+        saved = self.store.load()["settings"].get("drained", {"links": []})["links"]
+        assert self.machine.jobs.drained == {tuple(link) for link in saved}, "what is down was taken for drained"
+        assert self.machine.jobs.down == set(self.machine.outages.links)
         progress = self.machine.progress
         assert progress.counts() == Counter(progress.state(name)[0] for name in jobs)
         self._check_installed()
@@ -175,11 +178,14 @@ class Adversary(World):
     def rest(self) -> None:
         """Let everything come to rest, and compare what switches hold with the plan, and the plan with the jobs."""
         self.run()
+        for name in self.switches:
+            self.unplug(name, ())
         for link in self.machine.jobs.drained:
             self.set_link(*link, drained=False)
         self.run()
         self.check()
         machine, in_force = self.machine, self.machine.in_force
+        assert machine.outages.links == {}, "links are down though all switches answer"
         assert in_force is not None
         assert machine.settled
         assert self.asked == {}, "requests without an answer"
@@ -304,6 +310,33 @@ class Adversary(World):
         self.disconnect(name, restart=restart)
         self._forget_reports()
 
+    def lose(self, name: str, *, restart: bool) -> None:
+        """Let a switch die, and be dead for longer than the grace time."""
+        self.leave(name, restart=restart)
+        self._pass_time(name)
+
+    def get_back(self, name: str) -> None:
+        """Let a switch return, and be there for long enough."""
+        self.connect(name)
+        self._pass_time(name)
+
+    def flap(self, name: str, times: int) -> None:
+        """Let a switch die and return so often, and let only the last news of it be true for long."""
+        for _ in range(times):
+            self.leave(name, restart=False)
+            self.connect(name)
+        self._pass_time(name)
+
+    def unplug(self, name: str, others: Sequence[str]) -> None:
+        """Let those ports of a switch be down that lead to others, and no more."""
+        down = (self.fabric.port_to.get((name, other)) for other in others)
+        self.tell(PortsChanged(name, frozenset(port for port in down if port is not None)))
+
+    def _pass_time(self, name: str) -> None:
+        for one in self.waiting(SetAlarm):
+            if (one.alarm.what, one.alarm.switch) == ("outage", name):
+                self.carry_out(one)
+
     def outrank(self, name: str) -> None:
         self.tell(HigherPrimary(name, 1000))
 
@@ -367,6 +400,10 @@ TURNS: tuple[tuple[int, Turn], ...] = (
     (25, lambda a, r: a.write_some(r.choice(SWITCHES))),
     (8, lambda a, r: a.connect(r.choice(SWITCHES))),
     (2, lambda a, r: a.leave(r.choice(SWITCHES), restart=r.random() < 0.5)),
+    (2, lambda a, r: a.lose(r.choice(SWITCHES), restart=r.random() < 0.5)),
+    (3, lambda a, r: a.get_back(r.choice(SWITCHES))),
+    (1, lambda a, r: a.flap(r.choice(SWITCHES), r.randrange(1, 4))),
+    (2, lambda a, r: a.unplug(r.choice(SWITCHES), r.sample((*SWITCHES, *HOSTS), 3))),
     (2, lambda a, r: a.refuse(r.choice(SWITCHES))),
     (14, lambda a, r: a.report_one(r.choice(LEAVES), r.randrange(64), starts=r.random() < 0.6, epoch=r.randrange(3))),
     (1, lambda a, r: a.outrank(r.choice(SWITCHES))),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import echelon
-from tests.echelon.control.adversary import LEAVES, LINKS, NAMES, POLICIES, SWITCHES, WORKERS, Adversary, play
+from tests.echelon.control.adversary import HOSTS, LEAVES, LINKS, NAMES, POLICIES, SWITCHES, WORKERS, Adversary, play
 
 PACKAGE = Path(echelon.__file__).parent
 INDEX = st.integers(0, 63)
@@ -69,6 +69,22 @@ class Controller(RuleBasedStateMachine):
     @rule(switch=st.sampled_from(SWITCHES), restart=st.booleans())
     def leave(self, switch: str, restart: bool) -> None:
         self.world.leave(switch, restart=restart)
+
+    @rule(switch=st.sampled_from(SWITCHES), restart=st.booleans())
+    def lose(self, switch: str, restart: bool) -> None:
+        self.world.lose(switch, restart=restart)
+
+    @rule(switch=st.sampled_from(SWITCHES))
+    def get_back(self, switch: str) -> None:
+        self.world.get_back(switch)
+
+    @rule(switch=st.sampled_from(SWITCHES), times=st.integers(1, 3))
+    def flap(self, switch: str, times: int) -> None:
+        self.world.flap(switch, times)
+
+    @rule(switch=st.sampled_from(SWITCHES), others=st.lists(st.sampled_from((*SWITCHES, *HOSTS))))
+    def unplug(self, switch: str, others: list[str]) -> None:
+        self.world.unplug(switch, others)
 
     @rule(switch=st.sampled_from(SWITCHES))
     def write(self, switch: str) -> None:

@@ -290,7 +290,7 @@ def test_searches_begin_again_ever_later_after_their_process_has_ended(fabric: F
     for _ in range(9):
         search(world, fails=True)
         assert not world.machine.searching, "nobody should wait for it"
-        (alarm,) = world.waiting(SetAlarm)
+        (alarm,) = (one for one in world.waiting(SetAlarm) if one.alarm.what == "search")
         delays.append(alarm.delay_s)
         world.carry_out(alarm)
         all_but_searches(world)

@@ -127,6 +127,7 @@ class World:
     capabilities: Capabilities = field(default_factory=softswitch)
     make_policy: MakePolicy = registered_policy
     max_jobs: int = 100
+    reroute: bool = True
     store: MemoryStore = field(default_factory=MemoryStore)
     pending: list[Effect] = field(default_factory=list)
     answers: dict[int, Answer | Refuse] = field(default_factory=dict)
@@ -156,6 +157,7 @@ class World:
             self.coalesce_s,
             self.correct_distances,
             self.correct_sizes,
+            reroute=self.reroute,
         )
         planner = Planner(dict.fromkeys(self.fabric.switches, self.capabilities), self.make_policy)
         self.machine = Machine(settings, planner, self.store.load(), self.now)

@@ -15,13 +15,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from reference.frames import ipv4, udp
 
 from tests.drawing import longest
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.holdings import assert_exactly
 from tests.echelon.service.lab import PAIR, TWO_BY_TWO, Host, Lab, settle
 from tests.echelon.service.operators import LONGEST_LIFE_S, Operator
+from tests.reference.frames import ipv4, udp
 
 KILLED_EARLY = 0.25
 """Part of the kills that come at any moment of the start."""

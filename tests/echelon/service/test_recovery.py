@@ -20,7 +20,7 @@ from echelon.client import Client, ClientError
 from echelon.p4program import program
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import LINE, PAIR, PATIENCE_S, Lab, Switch, free_port, ring, settle, until
+from tests.echelon.service.lab import LINE, PAIR, PATIENCE_S, TWO_BY_TWO, Lab, Switch, free_port, ring, settle, until
 
 AUDIT_S = 1
 
@@ -70,7 +70,33 @@ def test_a_switch_that_is_away_is_planned_for(build: Build) -> None:
         assert client.job("a").state == "planned"
         lab.switches["leaf2"].start()
         assert client.job("a", wait_s=30).state == "installed"
+        # On a busy machine it may have been away for so long that its links were down.
+        until(lambda: {link.state for link in client.links()} == {"up"}, "the links stay down")
         settle(client)
+        assert_exactly(lab, client)
+
+
+def test_a_spine_that_dies_is_routed_around(build: Build) -> None:
+    policy = {"name": "echelon", "parameters": {"plan": "rule"}, "reroute_after": "200 ms"}
+    lab = build(TWO_BY_TWO, policy=policy)
+    with lab.client(lab.daemon()) as client:
+        for name, workers in (("a", ["h1", "h3"]), ("b", ["h2", "h4"])):
+            client.register_job(ring(name, workers))
+        settle(client)
+        numbers = [client.job(name).number for name in "ab"]
+        spine = client.plan(job="a").flows[0].path[2]
+        lab.switches[spine].kill()
+        until(lambda: not client.plan(switch=spine).flows, "flows still lead over it")
+        until(lambda: {job.state for job in client.jobs()} == {"installed"}, "jobs are not installed elsewhere")
+        assert {link.state for link in client.links() if spine in (link.a, link.b)} == {"down"}
+        assert any(f"switch {spine} does not answer" in problem for problem in client.status().problems)
+        lab.switches[spine].start()
+        until(lambda: {link.state for link in client.links()} == {"up"}, "the links stay down")
+        settle(client)
+        assert [client.job(name).number for name in "ab"] == numbers
+        told = [event.action for event in client.events() if event.action.startswith("links")]
+        assert told == ["links down", "links up"]
+        assert f'echelon_switch_links_down{{switch="{spine}"}} 0.0' in client.metrics()
         assert_exactly(lab, client)
 
 

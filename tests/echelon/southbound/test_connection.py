@@ -30,6 +30,7 @@ from echelon.southbound.events import (
     DriftRepaired,
     HigherPrimary,
     IntentRefused,
+    PortsChanged,
     SwitchChanged,
     SwitchConnected,
     SwitchEvent,
@@ -50,6 +51,8 @@ TERM = 1000
 OFTEN = Timing(audit_s=0.2, heartbeat_s=0.1)
 SELDOM = Timing(audit_s=3600, heartbeat_s=0.1)
 DIGEST = "flow_event_t"
+WATCHING = ("gnmi_capabilities", "gnmi_subscribe")
+"""What a connection asks once more in each session, to be told of ports."""
 PATIENCE_S = 15
 
 
@@ -1001,6 +1004,24 @@ def test_digests_are_delivered_and_acknowledged(station: Station, make_intent: M
     run(main)
 
 
+def test_ports_that_go_down_are_told_in_every_session(station: Station) -> None:
+    async def main() -> None:
+        station.start()
+        async with connected(station.address) as (connection, owner):
+            connection.set_intent(bare(flow_entry(1)), 1)
+            await owner.until(lambda: owner.installed)
+            await asyncio.to_thread(station.device.set_port_up, 2, False)
+            await owner.until(lambda: owner.of(PortsChanged))
+            await asyncio.to_thread(station.stop)
+            await owner.until(lambda: owner.states[-1] == "away")
+            await asyncio.to_thread(station.device.set_port_up, 3, False)
+            await asyncio.to_thread(station.start)
+            await owner.until(lambda: len(owner.of(PortsChanged)) == 2)
+            assert [event.down for event in owner.of(PortsChanged)] == [{2}, {2, 3}]
+
+    run(main)
+
+
 def test_a_difference_is_read_and_not_written(station: Station) -> None:
     station.start()
 
@@ -1014,7 +1035,7 @@ def test_a_difference_is_read_and_not_written(station: Station) -> None:
             assert (len(comparison.inserts), len(comparison.modifies), len(comparison.deletes)) == (1, 1, 1)
             nothing = await connection.difference(bare(flow_entry(1), flow_entry(2)))
             assert (len(nothing.inserts), len(nothing.modifies), len(nothing.deletes)) == (0, 0, 0)
-            assert set(station.kinds()) <= {"read", "gnmi_get", "capabilities"}
+            assert set(station.kinds()) <= {"read", "gnmi_get", "capabilities", *WATCHING}
             assert station.state() == before
             # What was asked has not become what is wanted.
             connection.set_intent(bare(flow_entry(1), flow_entry(2), flow_entry(9)), 2)

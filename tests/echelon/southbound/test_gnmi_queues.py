@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -96,5 +97,18 @@ def test_a_switch_that_has_gone(rig: Any) -> None:
         await asyncio.to_thread(rig.server.stop)
         with pytest.raises(SouthboundError, match=r"^switch s1: reading queues refused: "):
             await queues.read()
+
+    connected(rig, work)
+
+
+def test_ports_that_go_down_and_up_are_told(rig: Any) -> None:
+    async def work(queues: GnmiQueues) -> None:
+        await asyncio.to_thread(rig.device.set_port_up, 2, False)
+        async with aclosing(queues.ports_down()) as news:
+            assert await anext(news) == {2}
+            await asyncio.to_thread(rig.device.set_port_up, 3, False)
+            assert await anext(news) == {2, 3}
+            await asyncio.to_thread(rig.device.set_port_up, 2, True)
+            assert await anext(news) == {3}
 
     connected(rig, work)

@@ -1,6 +1,6 @@
-"""The links of the fabric, which can be drained."""
+"""The links of the fabric, which can be drained, and which may be down by themselves."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from echelon.control.effects import Answer
+    from echelon.control.machine import Machine
     from echelon.fabric.model import CableLink
     from echelon.service.controller import ControllerService
 
@@ -22,16 +23,21 @@ class LinkResource(Resource):
     b: str
     rate_bps: int
     delay_s: float
-    state: Literal["up", "drained"]
+    state: Literal["up", "drained", "down"]
+    """drained: by hand, whether or not it is also down. down: a switch does not answer, or a port is down."""
+    problem: str | None = None
+    """The reason why it is down, drained or not."""
 
     @classmethod
-    def of(cls, cable: "CableLink", drained: Collection[tuple[str, str]]) -> "LinkResource":
-        """Return a link. `drained` has the ends of the drained links."""
+    def of(cls, cable: "CableLink", machine: "Machine") -> "LinkResource":
+        """Return a link."""
         from echelon.control.jobstore import ends_of
 
         a, b = cable.a.node, cable.b.node
-        state: Literal["up", "drained"] = "drained" if ends_of(a, b) in drained else "up"
-        return cls(a=a, b=b, rate_bps=cable.rate_bps, delay_s=float(cable.delay_s), state=state)
+        problem = machine.outages.links.get(ends_of(a, b))
+        is_drained = ends_of(a, b) in machine.jobs.drained
+        state: Literal["up", "drained", "down"] = "drained" if is_drained else "down" if problem else "up"
+        return cls(a=a, b=b, rate_bps=cable.rate_bps, delay_s=float(cable.delay_s), state=state, problem=problem)
 
 
 class LinkSetting(Section):
@@ -41,8 +47,7 @@ class LinkSetting(Section):
 
 def listed(service: "ControllerService") -> Sequence[LinkResource]:
     """Return all links."""
-    drained = service.machine.jobs.drained
-    return [LinkResource.of(cable, drained) for cable in service.config.fabric.cables]
+    return [LinkResource.of(cable, service.machine) for cable in service.config.fabric.cables]
 
 
 def routes() -> "APIRouter":
@@ -83,7 +88,7 @@ def routes() -> "APIRouter":
         def render(answer: "Answer") -> LinkResource:
             cables = service.config.fabric.cables
             cable = next(cable for cable in cables if ends_of(cable.a.node, cable.b.node) == answer.value)
-            return LinkResource.of(cable, leader.machine.jobs.drained)
+            return LinkResource.of(cable, leader.machine)
 
         return await rehearsed(leader, make) if rehearse else await leader.ask(make, render)
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 STUCK_S = 120.0
 """Seconds after which a switch that does not hold its intent is stuck, as for the alert `EchelonSwitchStuck`."""
 
+_NAMED = 4
+"""The most links that are named in one line."""
+
 
 class StatusResource(Resource):
     """The service at a glance."""
@@ -91,12 +94,12 @@ class StatusResource(Resource):
 
 
 class EventResource(Resource):
-    """A change that a client asked for, or another plan that was chosen by simulation."""
+    """A change that a client asked for, or another plan or other links of which the service tells."""
 
     at: float
     action: str
     """What was done: `register job`, `replace job`, `remove job`, `report distances`, `choose policy`, `drain link`,
-    `restore link`, or by the service itself `choose plan`."""
+    `restore link`, or by the service itself `choose plan`, `links down`, `links up`."""
     object: str
     """What it was done to."""
     request: str
@@ -139,6 +142,9 @@ def _concerns(leader: "Leader") -> Iterator[str]:
     """Yield what does not keep the service from its work, but may keep jobs from theirs."""
     if leader.machine.in_force is not None and leader.machine.plan_problem is not None:
         yield f"plan: {leader.machine.plan_problem}"
+    if links := leader.machine.outages.links:
+        named = [f"{a} - {b} ({why})" for (a, b), why in sorted(links.items())]
+        yield f"links down: {', '.join(named[:_NAMED])}" + (f" and {len(named) - _NAMED} more" * (len(named) > _NAMED))
     for seen in leader.switches.snapshots():
         if seen.problem is not None:
             prefix = f"switch {seen.name}: "

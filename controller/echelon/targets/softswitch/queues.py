@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import grpc  # type: ignore[import-untyped]
 from finsy import GNMIClient, GNMIPath
-from finsy.gnmiclient import GNMIClientError
+from finsy.gnmiclient import GNMIClientError, GNMIUpdate
 from finsy.proto import gnmi, gnmi_grpc
 
 from echelon.lowering.intent import QueueSetting
@@ -26,6 +26,8 @@ _QUEUE = GNMIPath("qos/interfaces/interface[interface-id=0]/output/queues/queue[
 _EVERY_QUEUE = GNMIPath("qos/interfaces/interface[interface-id=*]/output/queues/queue[name=*]/config")
 
 _EVERY_STATE = GNMIPath("qos/interfaces/interface[interface-id=*]/output/queues/queue[name=*]/state")
+
+_PORT_STATE = GNMIPath("interfaces/interface[name=*]/state/oper-status")
 
 
 def _path(setting: QueueSetting) -> GNMIPath:
@@ -97,6 +99,26 @@ class GnmiQueues:
         if updates:
             async with self._calling("queue configuration"):
                 await self._connected().set(update=updates)
+
+    async def ports_down(self) -> AsyncGenerator[frozenset[int], None]:
+        down: set[int] = set()
+
+        def note(update: GNMIUpdate) -> None:
+            (down.discard if update.value == "UP" else down.add)(int(update.path["interface", "name"]))
+
+        subscription = self._connected().subscribe()
+        subscription.on_change(_PORT_STATE)
+        try:
+            async for update in subscription.synchronize():
+                note(update)
+            yield frozenset(down)
+            async for update in subscription.updates():
+                note(update)
+                yield frozenset(down)
+        except GNMIClientError as error:
+            raise SouthboundError(f"switch {self._switch}: ports cannot be watched: {error.message}") from None
+        finally:
+            subscription.cancel()
 
     def _connected(self) -> GNMIClient:
         if self._client is None:

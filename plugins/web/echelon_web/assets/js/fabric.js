@@ -15,7 +15,7 @@ export const USE_KEY = () =>
     h("li", {}, h("i", { class: "u2" }), "below 60 %"),
     h("li", {}, h("i", { class: "u3" }), "below 90 %"),
     h("li", {}, h("i", { class: "u4" }), "90 % and more"),
-    h("li", {}, h("i", { class: "dashed" }), "drained"));
+    h("li", {}, h("i", { class: "dashed" }), "drained, or (red) down"));
 
 // Adds to each link how much of it each direction uses, by what ports send. Hosts have no ports that count.
 export function withUse(links, ports) {
@@ -62,7 +62,7 @@ export function fabricView({ store }) {
       { title: "link", text: (one) => `${one.a} - ${one.b}`, head: true },
       { title: "rate", text: (one) => rate(one.rate_bps), num: true },
       { title: "use", text: (one) => percent(one.use), num: true, gauge: (one) => ({ part: one.use, colour: useColour(one.use) }) },
-      { title: "state", text: (one) => one.state, tone: (one) => (one.state === "up" ? "" : "warn") },
+      { title: "state", text: (one) => [one.state, one.problem].filter(Boolean).join(": "), tone: (one) => (one.problem ? "bad" : one.state === "up" ? "" : "warn") },
       { title: "", node: (key) => changeButton(key), refresh: refreshButton },
     ],
     onRow: (row, one) => chosenRow(row, `${one.a}/${one.b}`),
@@ -74,15 +74,16 @@ export function fabricView({ store }) {
 
   function refreshButton(button, link) {
     const betweenSwitches = store.get("switches", link.a) !== null && store.get("switches", link.b) !== null;
-    button.hidden = !betweenSwitches && link.state === "up";
-    setText(button, link.state === "up" ? "Drain" : "Restore");
-    button.setAttribute("aria-label", `${link.state === "up" ? "Drain" : "Restore"} the link ${link.a} - ${link.b}`);
+    const verb = link.state === "drained" ? "Restore" : "Drain";
+    button.hidden = !betweenSwitches && verb === "Drain";
+    setText(button, verb);
+    button.setAttribute("aria-label", `${verb} the link ${link.a} - ${link.b}`);
     button.disabled = !store.mayWrite;
   }
 
   function changeLink(link) {
     const path = `links/${encodeURIComponent(link.a)}/${encodeURIComponent(link.b)}`;
-    const drains = link.state === "up";
+    const drains = link.state !== "drained";
     propose(store, {
       title: drains ? `Drain the link ${link.a} - ${link.b}` : `Restore the link ${link.a} - ${link.b}`,
       about: drains ? "Flows take other paths." : "Flows may take this link again.",

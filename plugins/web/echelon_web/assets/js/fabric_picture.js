@@ -1,4 +1,4 @@
-// The fabric as a graph: links coloured by use, drained links dashed, switches that are not ready marked.
+// The fabric as a graph: links coloured by use, drained links and those that are down dashed, switches that are not ready marked.
 
 import { Chart, colour, tooltip, useColour } from "./charts.js";
 import { place } from "./fabric_layout.js";
@@ -94,16 +94,16 @@ export class FabricPicture {
 }
 
 function edge(link, fastest, chosen) {
-  const drained = link.state === "drained";
+  const out = link.state !== "up";
   const isChosen = chosen === `${link.a}/${link.b}`;
   return {
     source: link.a,
     target: link.b,
     link,
     lineStyle: {
-      color: drained ? colour("soft") : useColour(link.use),
-      type: drained ? [4, 5] : "solid",
-      width: (isChosen ? 3 : 0) + (drained ? 1.5 : 1.5 + 3 * Math.sqrt(link.rate_bps / fastest)),
+      color: link.problem ? colour("bad") : out ? colour("soft") : useColour(link.use),
+      type: out ? [4, 5] : "solid",
+      width: (isChosen ? 3 : 0) + (out ? 1.5 : 1.5 + 3 * Math.sqrt(link.rate_bps / fastest)),
     },
   };
 }
@@ -111,6 +111,7 @@ function edge(link, fastest, chosen) {
 function aboutLink({ link }) {
   const lines = [`${link.a} - ${link.b}, ${rate(link.rate_bps)}`];
   if (link.state === "drained") lines.push("drained");
+  if (link.problem) lines.push(`down: ${link.problem}`);
   for (const { from, to, use } of link.carried) lines.push(`${from} > ${to}: ${percent(use)}`);
   return lines.join("\n");
 }
