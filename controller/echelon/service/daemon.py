@@ -151,7 +151,7 @@ class _Daemon:
         if warning is not None:
             log.warning(warning)
         app = create_app(self._service, settings, self._metrics.render)
-        return ApiServer(app, ServerSettings(api.listen, api.tls, connections))
+        return ApiServer(app, ServerSettings(api.listen, api.tls, connections, self._tokens))
 
     def _reload(self, server: ApiServer) -> None:
         """Read configuration, tokens and certificates again. What is faulty is logged and stays as it was."""
