@@ -61,6 +61,9 @@ _OPEN_S = 30.0
 
 _CLOSE_S = 5.0
 
+_MARKED_S = 5.0
+"""How long to wait for the entries of a switch when the store is empty."""
+
 _STREAM_FIRST_S = 0.1
 """How long to wait for the stream to fail after a call has failed: when a switch dies, the stream fails last."""
 
@@ -256,6 +259,14 @@ class SwitchConnection:
             last_audit_at=self._last_audit_at,
             last_written_at=self._last_written_at,
         )
+
+    async def marked(self) -> int:
+        """Return how many entries with our mark the switch holds; 0 if it does not say soon. Needs no session."""
+        with suppress(SouthboundError, TlsError, TimeoutError):
+            await _reach(self.name, self._endpoint.address)
+            async with asyncio.timeout(_MARKED_S):
+                return await self._new_session(self._lifecycle.term).marked()
+        return 0
 
     async def difference(self, intent: Intent) -> Comparison:
         """Return what would have to be written now to bring the switch to `intent`. Reads; writes nothing.

@@ -264,3 +264,28 @@ def test_a_leader_that_stands_still_is_reported_by_its_standby(tmp_path: Path) -
             second.wait_event("leading")
     finally:
         lab.stop()
+
+
+@pytest.mark.parametrize("lost", [("state.db",), ("state.db", "state.db.lock")])
+def test_an_empty_store_is_not_taken_for_a_new_one(build: Build, lost: tuple[str, ...]) -> None:
+    lab = build(LINE)
+    daemon = lab.daemon()
+    with lab.client(daemon) as client:
+        client.register_job(ring("a", ["h1", "h2"]))
+        settle(client)
+    daemon.kill()
+    (switch,) = lab.switches.values()
+    before = len(switch.entries())
+    for ending in ("", "-wal", "-shm"):
+        (lab.directory / f"state.db{ending}").unlink(missing_ok=True)
+    for name in lost[1:]:
+        (lab.directory / name).unlink()
+    for _ in range(2):
+        refused = lab.daemon()
+        assert "--empty-store" in refused.wait_event("cannot start")["problem"]
+        assert refused.join() == 2
+    assert len(switch.entries()) == before
+    with lab.client(lab.daemon("echelon", "--empty-store")) as client:
+        settle(client)
+        assert not client.jobs()
+    assert len(switch.entries()) < before

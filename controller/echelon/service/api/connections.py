@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from echelon.service import logs
@@ -40,6 +41,8 @@ DESCRIPTORS_IN_RESERVE = 24
 """File descriptors kept for the store, threads and the log, beside those for switches."""
 DESCRIPTORS_PER_SWITCH = 6
 """File descriptors kept for each switch: P4Runtime, gNMI, queues, and name resolution while it connects."""
+HEADER_BYTES = 32 << 10
+"""Maximum size of request line and headers together, in bytes."""
 FEWEST = 4
 """Number of connections that are accepted however few descriptors the process has."""
 STRANGERS_PER_S = 20
@@ -89,11 +92,31 @@ def affordable(limits: ConnectionLimits, switches: int) -> tuple[ConnectionLimit
     return replace(limits, total=total), warning
 
 
+class _StrictConnection(h11.Connection):
+    """HTTP without what h11 lets pass: headers that arrive at once and are too long, and two lengths of one body."""
+
+    def __init__(self, head_bytes: int) -> None:
+        super().__init__(h11.SERVER, head_bytes)
+        self._head_bytes = head_bytes
+
+    def next_event(self) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
+        waiting = len(self.trailing_data[0]) if self.their_state is h11.IDLE else 0
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            if waiting - len(self.trailing_data[0]) > self._head_bytes:
+                raise h11.RemoteProtocolError("request line and headers are too long", 431)
+            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:
+                # What stands behind this server may believe the other one.
+                raise h11.RemoteProtocolError("Content-Length beside Transfer-Encoding")
+        return event
+
+
 class ClientConnection(H11Protocol):
     """An accepted connection, from before its TLS handshake. It closes itself if its client neither asks nor reads."""
 
     def __init__(self, config: Config, state: ServerState, limits: ConnectionLimits, origin: str) -> None:
         super().__init__(config, state, {SHOWN: lambda: self.shown()})
+        self.conn = _StrictConnection(HEADER_BYTES)
         self.origin = origin
         """The address or network that counts it; empty: a Unix socket."""
         self.idle_since = time.monotonic()

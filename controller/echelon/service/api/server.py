@@ -23,7 +23,7 @@ import uvicorn
 
 from echelon.documents import DocumentError
 from echelon.errors import Code, CodedError
-from echelon.service.api.connections import ClientConnection, ConnectionLimits, Listener
+from echelon.service.api.connections import HEADER_BYTES, ClientConnection, ConnectionLimits, Listener
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from echelon.service.config import ServerTls
     from echelon.service.config_file import ListenAddress
 
-HEADER_BYTES = 32 << 10
-"""Maximum size of request line and headers together, in bytes."""
 BACKLOG = 4096
 KEEP_ALIVE_S = 75
 """Keep-alive time. It is longer than clients and proxies commonly keep an idle connection, so that they close it, and
