@@ -262,7 +262,7 @@ class SwitchConnection:
 
     async def marked(self) -> int:
         """Return how many entries with our mark the switch holds; 0 if it does not say soon. Needs no session."""
-        with suppress(SouthboundError, TlsError, TimeoutError):
+        with suppress(_NobodyThereError, SouthboundError, TlsError, TimeoutError):
             await _reach(self.name, self._endpoint.address)
             async with asyncio.timeout(_MARKED_S):
                 return await self._new_session(self._lifecycle.term).marked()
