@@ -125,7 +125,7 @@ class Switches:
         seen = self._connections[event.switch].snapshot()
         refused = self._refused.get(event.switch, 0)
         self._metrics.count(
-            facts.EntriesCounted(event.switch, seen.entries, seen.wanted_entries, seen.foreign_entries, refused)
+            facts.EntriesCounted(event.switch, seen.entries or 0, seen.wanted_entries, seen.foreign_entries, refused)
         )
 
     def _count(self, event: SwitchEvent) -> None:

@@ -24,6 +24,7 @@ from echelon.p4program import P4Program
 from echelon.southbound import lifecycle
 from echelon.southbound.codec import OWNER
 from echelon.southbound.deadlines import deadline
+from echelon.southbound.election import election_id, term_of
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.southbound.events import (
     Acknowledged,
@@ -108,9 +109,9 @@ class ConnectionSnapshot:
     since: float
     """Time at which the switch came into `state`."""
     term: int
-    """The election id of the session, or of the next one."""
-    entries: int
-    """Number of our entries on the switch, as far as is known."""
+    """The term of the session, or of the next one: the high word of its election id."""
+    entries: int | None
+    """Number of our entries on the switch, as far as is known; None: another controller has it."""
     foreign_entries: int
     """Number of others' entries that the last reading found."""
     wanted_entries: int
@@ -145,7 +146,7 @@ class SwitchConnection:
 
     Args:
         endpoint: the switch.
-        term: the election id of its sessions (`echelon.southbound.election`).
+        term: of its sessions (`echelon.southbound.election`).
         on_event: called with every event, in order, after `snapshot` shows it.
         rng: source of jitter.
         timing: delays and periods.
@@ -171,7 +172,7 @@ class SwitchConnection:
         self._clock = clock
         timing = timing or Timing()
         self._timing = timing
-        self._lifecycle = Lifecycle(term, timing, rng)
+        self._lifecycle = Lifecycle(election_id(term), timing, rng)
         self._since = clock()
         self._told: tuple[State, str | None] = (self._lifecycle.state, None)
         self._intents: dict[int, Intent] = {}
@@ -233,8 +234,8 @@ class SwitchConnection:
         self._feed(lifecycle.IntentWanted(version))
 
     def set_term(self, term: int) -> None:
-        """Set the election id of later sessions, if it is higher. A session that is open stays as it is."""
-        self._feed(lifecycle.TermRaised(term))
+        """Set the term of later sessions, if it is higher. A session that is open stays as it is."""
+        self._feed(lifecycle.TermRaised(election_id(term)))
 
     def snapshot(self) -> ConnectionSnapshot:
         """Return what is known of the switch now."""
@@ -248,8 +249,8 @@ class SwitchConnection:
             state=machine.state,
             problem=machine.problem,
             since=self._since,
-            term=machine.term,
-            entries=self._entries,
+            term=term_of(machine.term),
+            entries=None if machine.state == "backup" else self._entries,
             foreign_entries=self._foreign,
             wanted_entries=0 if newest is None else newest.size,
             wanted_version=machine.wanted,

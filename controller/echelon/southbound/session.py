@@ -669,7 +669,10 @@ class SwitchSession(IntentSession):
         if self._exact_id is None:
             advice = "stop that one first"
         else:
-            advice = f"this one has {self._exact_id} and leaves the switch to it"
+            advice = (
+                f"this one has {self._exact_id} and leaves the switch to it; after one of both is stopped, "
+                f"'echelon switch take {self.name}' takes it back"
+            )
         return NotPrimaryError(
             f"switch {self.name}: another controller is primary (election id {primary}); {advice}", primary
         )
