@@ -127,7 +127,7 @@ def restore(copy: Path, path: Path) -> int:
     lock = _Lock(path.with_name(path.name + ".lock"))
     with _opened(copy) as file:
         if not lock.try_to_take():
-            raise StoreError(f"{path}: a service uses it{lock.owner()} (stop every service on it first)")
+            raise StoreError(f"{path}: a service uses it{_owner(lock.path)} (stop every service on it first)")
         try:
             if path.exists():
                 with _opened(path) as former:
@@ -338,7 +338,7 @@ class _Lock:
     """An exclusive flock on a file that is created if absent, and never deleted."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._held: int | None = None
 
     def try_to_take(self) -> bool:
@@ -369,7 +369,7 @@ class _Lock:
     def untouched_s(self) -> float:
         """Return the time since the holder last showed that it runs, in seconds."""
         try:
-            return time.time() - self._path.stat().st_mtime
+            return time.time() - self.path.stat().st_mtime
         except OSError:
             return 0.0
 
@@ -381,12 +381,9 @@ class _Lock:
     def _open(self) -> int:
         try:
             # Python's descriptors do not pass to other programs, which would keep the lock.
-            return os.open(self._path, os.O_RDWR | os.O_CREAT, _MODE)
+            return os.open(self.path, os.O_RDWR | os.O_CREAT, _MODE)
         except OSError as error:
-            raise StoreError(f"{self._path}: cannot be opened: {error.strerror}{_owner(self._path)}") from error
-
-    def owner(self) -> str:
-        return _owner(self._path)
+            raise StoreError(f"{self.path}: cannot be opened: {error.strerror}{_owner(self.path)}") from error
 
     def _try(self, descriptor: int, kind: int) -> bool:
         try:
@@ -395,7 +392,7 @@ class _Lock:
             return False
         except OSError as error:
             raise StoreError(
-                f"{self._path}: cannot be locked: {error.strerror} (put the store on a local file system)"
+                f"{self.path}: cannot be locked: {error.strerror} (put the store on a local file system)"
             ) from error
         return True
 
