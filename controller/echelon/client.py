@@ -323,6 +323,10 @@ class Client:
     def switch(self, name: str) -> SwitchResource:
         return self._get(SwitchResource, _path("switches", name))
 
+    def take_switch(self, name: str) -> SwitchResource:
+        """Let the controller take a switch back from another one, to which it has left it."""
+        return self._send(SwitchResource, "POST", _path("switches", name, "take"), {})
+
     def intent(self, switch: str) -> IntentResource:
         """Return what the switch should hold."""
         return self._get(IntentResource, _path("switches", switch, "intent"))

@@ -19,6 +19,7 @@ RUNS = {
     "spines": ("tests.soak.spines", "SIGKILLs of a spine at random moments, under load"),
     "agents": ("tests.soak.agents", "SIGKILLs of agents at random moments"),
     "requests": ("tests.soak.requests", "random requests to a real service"),
+    "strangers": ("tests.soak.strangers", "clients without a token that hold connections, against an operator"),
     "lying": ("tests.soak.lying", "a real service whose switches lie"),
     "restarts": ("tests.soak.restarts", "random changes to a real service, killed after each"),
     "p4runtime": ("tests.soak.fuzz_p4runtime", "random and mutated P4Runtime and gNMI messages"),

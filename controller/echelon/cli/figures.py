@@ -80,8 +80,10 @@ def clipped(name: str, most: int) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def held(entries: int, wanted: int) -> str:
-    """Return ``12`` if everything wanted is there, else ``10/12``."""
+def held(entries: int | None, wanted: int) -> str:
+    """Return ``12`` if everything wanted is there, else ``10/12``; ``?/12`` if that is not known."""
+    if entries is None:
+        return f"?/{wanted}"
     return str(entries) if entries == wanted else f"{entries}/{wanted}"
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from echelon.service.api.status import EventResource, StatusResource
     from echelon.service.api.switches import EntryResource, IntentResource, SwitchDifference, SwitchResource
 
-switch = typer.Typer(help="Switches: list, show.", no_args_is_help=True)
+switch = typer.Typer(help="Switches: list, show, take.", no_args_is_help=True)
 plan = typer.Typer(help="The plan: show, diff.", no_args_is_help=True)
 policy = typer.Typer(help="The policy: show, set.", no_args_is_help=True)
 link = typer.Typer(help="Links: list, drain, restore.", no_args_is_help=True)
@@ -85,6 +85,19 @@ def list_switches(client: Client) -> Answer:
     return client.switches(), show
 
 
+@switch.command("take")
+@answers
+def take_switch(
+    client: Client,
+    name: Annotated[str, typer.Argument(help="The switch.", metavar="NAME", autocompletion=completion.switches)],
+) -> Answer:
+    """Take a switch back from another controller. Stop that one first, or it takes the switch again.
+
+    Example: echelon switch take leaf1
+    """
+    return client.take_switch(name), lambda _: typer.echo(f"the service takes switch '{name}' back, if another has it")
+
+
 @switch.command("show")
 @answers
 def show_switch(
@@ -112,6 +125,7 @@ def show_switch(
 
 
 def _show_switch(of: SwitchResource) -> None:
+    held = "unknown how many" if of.entries is None else of.entries
     tables.pairs(
         [
             ("switch", of.name),
@@ -122,7 +136,7 @@ def _show_switch(of: SwitchResource) -> None:
             ("address", of.address),
             ("device id", str(of.device_id)),
             ("election id", figures.NONE if of.election_id is None else str(of.election_id)),
-            ("entries", f"{of.entries} held, {of.wanted_entries} wanted, {of.foreign_entries} of others"),
+            ("entries", f"{held} held, {of.wanted_entries} wanted, {of.foreign_entries} of others"),
             ("sessions", f"{of.sessions} opened so far"),
             ("drift", f"{of.drift_found} entries found changed and repaired"),
             ("last audit", _ago(of.last_audit_at)),

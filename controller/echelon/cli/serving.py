@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -27,6 +28,9 @@ def serve(
     check: Annotated[
         bool, typer.Option("--check", help="Only check the configuration and the files that it names.")
     ] = False,
+    empty_store: Annotated[
+        bool, typer.Option("--empty-store", help="Begin without jobs where the store of earlier ones is gone.")
+    ] = False,
 ) -> None:
     """Keep the switches of a fabric at what the policy wants, and take jobs over HTTP.
 
@@ -39,7 +43,7 @@ def serve(
     from echelon.service.config import load_service_config
 
     def read() -> ServiceConfig:
-        settings = load_service_config(config)
+        settings = replace(load_service_config(config), accept_empty=empty_store)
         return settings if store is None else _with_store(settings, store)
 
     try:
@@ -57,8 +61,6 @@ def serve(
 
 
 def _with_store(config: ServiceConfig, url: str) -> ServiceConfig:
-    from dataclasses import replace
-
     from pydantic import SecretStr
 
     from echelon.documents import DocumentError

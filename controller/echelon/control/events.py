@@ -262,6 +262,13 @@ class TimedAlone:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeSwitch:
+    """A client asks to take a switch back from another controller."""
+
+    switch: str
+
+
+@dataclass(frozen=True, slots=True)
 class TermSaved:
     """The store holds this term, in answer to `RaiseTerm`."""
 
@@ -320,6 +327,7 @@ Event: TypeAlias = (
     | CountersRead
     | CountersFailed
     | TimedAlone
+    | TakeSwitch
     | TermSaved
     | TermFailed
     | Alarm

@@ -240,8 +240,8 @@ class TermContested:
     election_id: int
     takeovers: int
     """How often this has happened lately."""
-    pause_s: float
-    """How long the controller waits before it takes the switch back."""
+    pause_s: float | None
+    """How long the controller waits before it takes the switch back; None: until it is asked to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from echelon.telemetry.sizes import HostIteration
 FREE_TAKEOVERS = 3
 """Number of takeovers that are answered at once: another controller may have taken the switch by mistake."""
 FIRST_PAUSE_S = 5.0
-LONGEST_PAUSE_S = 300.0
+MOST_TAKEOVERS = 6
+"""Number of takeovers after which the controller leaves the switch to the other one until it is asked to take it."""
 QUIET_S = 1800.0
 """Time without a takeover after which the next one counts as the first."""
 
@@ -127,6 +128,8 @@ class SwitchLine:
     """The reason why it refuses part of its intent."""
     takeovers: int = 0
     """Number of times that another controller took it since the last quiet time."""
+    taken_by: int | None = None
+    """The election id of the controller that took it last; None: none has."""
     _taken_s: float = 0.0
 
     def acknowledge(self, version: int) -> None:
@@ -145,18 +148,20 @@ class SwitchLine:
         """Return whether it holds the intent of that version, or of a later one, now."""
         return self.is_sure and self.holds >= version
 
-    def take_over(self, now_s: float) -> float:
+    def take_over(self, now_s: float, election_id: int) -> float | None:
         """Note a takeover by another controller, and return how long to wait before taking it back, in seconds.
 
-        The pause is 0 for the first takeovers and then doubles up to `LONGEST_PAUSE_S`: two controllers of different
-        services that both take a switch back at once would do so for ever, many times a second.
+        The pause is 0 for the first takeovers and then doubles; None: leave it to the other one. Two controllers that
+        both take a switch back would do so for ever.
         """
         if now_s - self._taken_s >= QUIET_S:
             self.takeovers = 0
-        self._taken_s = now_s
+        self._taken_s, self.taken_by = now_s, election_id
         self.takeovers += 1
         paused = self.takeovers - FREE_TAKEOVERS
-        return 0.0 if paused <= 0 else min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(paused - 1, 30))
+        if self.takeovers > MOST_TAKEOVERS:
+            return None
+        return 0.0 if paused <= 0 else FIRST_PAUSE_S * 2.0 ** (paused - 1)
 
 
 JobState = Literal["accepted", "planned", "installed", "unplanned"]

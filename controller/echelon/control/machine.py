@@ -290,12 +290,17 @@ class Machine:
                 return [*seen.facts, *judged, *self._correct(seen.corrected), *waits]
             case HigherPrimary(switch, election_id):
                 line = self._switches[switch]
-                pause_s = line.take_over(now.s)
+                pause_s = line.take_over(now.s, election_id)
+                told = facts.TermContested(switch, election_id, line.takeovers, pause_s)
+                if pause_s is None:
+                    return [told]
                 again = effects.SetAlarm(events.Alarm("term", election_id, switch), pause_s)
-                return [
-                    facts.TermContested(switch, election_id, line.takeovers, pause_s),
-                    again if pause_s else effects.RaiseTerm(switch, election_id),
-                ]
+                return [told, again if pause_s else effects.RaiseTerm(switch, election_id)]
+            case events.TakeSwitch(switch):
+                line = self._switches[switch]
+                line.takeovers = 0
+                if line.state == "backup" and line.taken_by is not None:
+                    return [effects.RaiseTerm(switch, line.taken_by)]
             case events.TermSaved(term):
                 return [effects.UseTerm(term)]
             case events.TermFailed(switch, election_id, problem, retry):

@@ -125,6 +125,8 @@ class ServiceConfig:
     correct_distances: bool
     correct_sizes: bool
     log: LogSpec
+    accept_empty: bool = False
+    """Begin with an empty store even where there must have been jobs."""
 
 
 def load_service_config(path: str | Path, targets: Mapping[str, Target[Any]] = TARGETS) -> ServiceConfig:

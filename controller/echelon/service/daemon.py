@@ -30,6 +30,8 @@ from echelon.service.controller import ControllerService
 from echelon.service.hazards import hazards
 from echelon.service.leader import Leader
 from echelon.service.store import Candidate, Leadership, Store, StoreError, StoreUnavailableError, open_store
+from echelon.service.store.base import EmptyStoreError
+from echelon.service.store.sqlite import check_kept, path_of
 from echelon.service.told import Metrics
 
 _COLLECT_PERIOD_S = 1.0
@@ -93,13 +95,16 @@ class _Daemon:
 
     async def run(self) -> None:
         config = self._config
+        store_url = config.store.get_secret_value()
+        if store_url.startswith("sqlite:") and not config.accept_empty:
+            check_kept(path_of(store_url))
         server = self._server()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload, server)
         try:
-            async with await open_store(config.store.get_secret_value(), lease_s=config.lease_s) as store:
+            async with await open_store(store_url, lease_s=config.lease_s) as store:
                 url = config.api.advertise or server.url
                 log.info("listening", url=server.url, service=config.name, pid=os.getpid())
                 notify_ready(f"{config.name} at {server.url}")
@@ -151,7 +156,7 @@ class _Daemon:
         if warning is not None:
             log.warning(warning)
         app = create_app(self._service, settings, self._metrics.render)
-        return ApiServer(app, ServerSettings(api.listen, api.tls, connections))
+        return ApiServer(app, ServerSettings(api.listen, api.tls, connections, self._tokens))
 
     def _reload(self, server: ApiServer) -> None:
         """Read configuration, tokens and certificates again. What is faulty is logged and stays as it was."""
@@ -214,6 +219,8 @@ class _Daemon:
                 continue
             try:
                 await self._lead(store, leadership)
+            except EmptyStoreError:
+                raise
             except StoreError as error:
                 log.error("cannot lead", problem=str(error))
                 with suppress(StoreError):

@@ -24,6 +24,7 @@ from echelon.service import logs
 from echelon.service.loop import MachineLoop
 from echelon.service.search_process import SearchProcess
 from echelon.service.store import Leadership, NotLeaderError, Store, StoreError
+from echelon.service.store.base import EmptyStoreError
 from echelon.service.switches import Switches
 from echelon.service.told import Metrics, named, tell_fact
 from echelon.service.trail import Trail
@@ -118,6 +119,8 @@ class Leader(MachineLoop):
         Raises `StoreError`, and `DocumentError` for a job that this version cannot read.
         """
         snapshot, config = await self._store.load(), self._config
+        if not config.accept_empty and not any(snapshot.documents.values()):
+            await self._check_unmarked()
         self.trail = Trail(snapshot["events"])
         capabilities = {
             name: TARGETS[switch.target].capabilities(switch.options) for name, switch in config.switches.items()
@@ -143,6 +146,13 @@ class Leader(MachineLoop):
             raise StoreError(f"{self._store.url}: {error} (put back a copy)") from error
         self._metrics.leadership(self.term)
         log.info("loaded", term=self.term, jobs=len(self.machine.jobs.jobs), store=self._store.url)
+
+    async def _check_unmarked(self) -> None:
+        """Raise `EmptyStoreError` if a switch that answers holds entries of this service, which knows of none."""
+        for switch, count in (await self.switches.marked()).items():
+            if count:
+                why = f"switch '{switch}' holds {count} entries of service '{self._config.name}'"
+                raise EmptyStoreError(self._store.url, why)
 
     async def run(self) -> None:
         """Plan and write until cancelled. Raises what makes that impossible."""

@@ -85,6 +85,11 @@ class Switches:
             )
         return connection
 
+    async def marked(self) -> Mapping[str, int]:
+        """Return how many entries with this service's mark each switch holds, of those that answer soon."""
+        names = list(self._connections)
+        return dict(zip(names, await asyncio.gather(*(self._connections[one].marked() for one in names)), strict=True))
+
     def snapshots(self) -> Sequence[ConnectionSnapshot]:
         """Return a snapshot of every switch."""
         return [connection.snapshot() for connection in self._connections.values()]
@@ -120,7 +125,7 @@ class Switches:
         seen = self._connections[event.switch].snapshot()
         refused = self._refused.get(event.switch, 0)
         self._metrics.count(
-            facts.EntriesCounted(event.switch, seen.entries, seen.wanted_entries, seen.foreign_entries, refused)
+            facts.EntriesCounted(event.switch, seen.entries or 0, seen.wanted_entries, seen.foreign_entries, refused)
         )
 
     def _count(self, event: SwitchEvent) -> None:

@@ -9,14 +9,21 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from echelon.control import events
+from echelon.control.errors import one_line
 from echelon.control.jobs import NO_QUOTA, Quota
 from echelon.control.records import Changes, Document, Key
+from echelon.quantities import shown
+from echelon.service import logs
+
+log = logs.get(__name__)
 
 KEPT = 1000
 """Number of records that the store keeps."""
@@ -52,13 +59,18 @@ class Record:
     address: str | None
 
 
+_RECORD = TypeAdapter(Record)
+
+
 class Trail:
     """The records of a store. Requests are known by the numbers that the leader gives them."""
 
     def __init__(self, documents: Mapping[str, Document], clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._records = deque((Record(**document) for _, document in sorted(documents.items())), maxlen=KEPT)
-        self._numbers = itertools.count(1 + max(map(int, documents), default=0))
+        self._records = deque(
+            (one for _, document in sorted(documents.items()) for one in _read(document)), maxlen=KEPT
+        )
+        self._numbers = itertools.count(1 + max((int(key) for key in documents if key.isdecimal()), default=0))
         self._asked: dict[int, tuple[Origin, events.ChangeRequest]] = {}
         self._saving: dict[int, Record] = {}
         self._noted: deque[Record] = deque(maxlen=KEPT)
@@ -116,6 +128,13 @@ class Trail:
         """Forget a request that was answered."""
         self._asked.pop(number, None)
         self._saving.pop(number, None)
+
+
+def _read(document: Document) -> Iterator[Record]:
+    try:
+        yield _RECORD.validate_python(document)
+    except ValidationError as error:
+        log.warning("a damaged record of the trail is set aside", record=shown(document), problem=one_line(str(error)))
 
 
 def _key(place: int) -> Key:

@@ -24,6 +24,7 @@ from echelon.p4program import P4Program
 from echelon.southbound import lifecycle
 from echelon.southbound.codec import OWNER
 from echelon.southbound.deadlines import deadline
+from echelon.southbound.election import election_id, term_of
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.southbound.events import (
     Acknowledged,
@@ -61,6 +62,9 @@ _OPEN_S = 30.0
 """How long to wait for arbitration and, where needed, the pipeline once the switch accepts connections."""
 
 _CLOSE_S = 5.0
+
+_MARKED_S = 5.0
+"""How long to wait for the entries of a switch when the store is empty."""
 
 _STREAM_FIRST_S = 0.1
 """How long to wait for the stream to fail after a call has failed: when a switch dies, the stream fails last."""
@@ -106,9 +110,9 @@ class ConnectionSnapshot:
     since: float
     """Time at which the switch came into `state`."""
     term: int
-    """The election id of the session, or of the next one."""
-    entries: int
-    """Number of our entries on the switch, as far as is known."""
+    """The term of the session, or of the next one: the high word of its election id."""
+    entries: int | None
+    """Number of our entries on the switch, as far as is known; None: another controller has it."""
     foreign_entries: int
     """Number of others' entries that the last reading found."""
     wanted_entries: int
@@ -143,7 +147,7 @@ class SwitchConnection:
 
     Args:
         endpoint: the switch.
-        term: the election id of its sessions (`echelon.southbound.election`).
+        term: of its sessions (`echelon.southbound.election`).
         on_event: called with every event, in order, after `snapshot` shows it.
         rng: source of jitter.
         timing: delays and periods.
@@ -169,7 +173,7 @@ class SwitchConnection:
         self._clock = clock
         timing = timing or Timing()
         self._timing = timing
-        self._lifecycle = Lifecycle(term, timing, rng)
+        self._lifecycle = Lifecycle(election_id(term), timing, rng)
         self._since = clock()
         self._told: tuple[State, str | None] = (self._lifecycle.state, None)
         self._intents: dict[int, Intent] = {}
@@ -233,8 +237,8 @@ class SwitchConnection:
         self._feed(lifecycle.IntentWanted(version))
 
     def set_term(self, term: int) -> None:
-        """Set the election id of later sessions, if it is higher. A session that is open stays as it is."""
-        self._feed(lifecycle.TermRaised(term))
+        """Set the term of later sessions, if it is higher. A session that is open stays as it is."""
+        self._feed(lifecycle.TermRaised(election_id(term)))
 
     def snapshot(self) -> ConnectionSnapshot:
         """Return what is known of the switch now."""
@@ -248,8 +252,8 @@ class SwitchConnection:
             state=machine.state,
             problem=machine.problem,
             since=self._since,
-            term=machine.term,
-            entries=self._entries,
+            term=term_of(machine.term),
+            entries=None if machine.state == "backup" else self._entries,
             foreign_entries=self._foreign,
             wanted_entries=0 if newest is None else newest.size,
             wanted_version=machine.wanted,
@@ -259,6 +263,14 @@ class SwitchConnection:
             last_audit_at=self._last_audit_at,
             last_written_at=self._last_written_at,
         )
+
+    async def marked(self) -> int:
+        """Return how many entries with our mark the switch holds; 0 if it does not say soon. Needs no session."""
+        with suppress(_NobodyThereError, SouthboundError, TlsError, TimeoutError):
+            await _reach(self.name, self._endpoint.address)
+            async with asyncio.timeout(_MARKED_S):
+                return await self._new_session(self._lifecycle.term).marked()
+        return 0
 
     async def difference(self, intent: Intent) -> Comparison:
         """Return what would have to be written now to bring the switch to `intent`. Reads; writes nothing.

@@ -1,8 +1,9 @@
 """Election ids by time: a later leader outranks every earlier one, even if nobody remembers the earlier one.
 
 P4Runtime makes primary the controller with the highest election id that a switch has ever seen. A leader's *term* is
-its election id at every switch: microseconds since 1970, but always above the last term that the store remembers, so
-that a clock that was set back cannot make a new leader lose to an old one.
+the high word of its election id at every switch: microseconds since 1970, but always above the last term that the store
+remembers, so that a clock that was set back cannot make a new leader lose to an old one. Controllers that use only the
+low word, as most do, cannot outrank it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,18 @@ from __future__ import annotations
 from echelon.errors import Code, CodedError
 
 LARGEST_TERM = (1 << 63) - 1
-"""Terms fit a signed 64-bit number, which stores and readers of JSON handle; P4Runtime has 128 bits."""
+"""Terms fit a signed 64-bit number, which stores and readers of JSON handle."""
+_LOW_BITS = 64
+
+
+def election_id(term: int) -> int:
+    """Return the election id of 128 bits by which the leader of a term bids."""
+    return term << _LOW_BITS
+
+
+def term_of(election_id: int) -> int:
+    """Return the term in an election id."""
+    return election_id >> _LOW_BITS
 
 
 class ElectionError(CodedError):
@@ -30,7 +42,7 @@ def next_term(now_us: int, last: int = 0) -> int:
     term = max(now_us, last + 1)
     if term > LARGEST_TERM:
         raise ElectionError(
-            f"no election id above {max(now_us, last)} is left (the largest is {LARGEST_TERM}); "
+            f"no term above {max(now_us, last)} is left (the largest is {LARGEST_TERM}); "
             "another controller counts differently, or a clock is wrong: stop that controller and restart the "
             "switch, which then forgets election ids"
         )
@@ -42,4 +54,4 @@ def outranking(primary_id: int, now_us: int, last: int) -> int:
 
     Raise as `next_term` does.
     """
-    return next_term(now_us, max(last, primary_id))
+    return next_term(now_us, max(last, term_of(primary_id)))

@@ -17,6 +17,8 @@ import random
 from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias
 
+from echelon.southbound.election import LARGEST_TERM, term_of
+
 State = Literal["connecting", "backup", "writing", "ready", "away", "refused"]
 """connecting: no session yet. backup: another controller is primary. writing: being brought to its intent, or waiting
 for one. ready: holds it. away: had a session; being tried again. refused: up, but (part of) the intent was refused."""
@@ -375,7 +377,11 @@ class Lifecycle:
             if self._reported != primary_id:
                 out.append(ReportPrimary(primary_id))
             self._reported = primary_id
-        if primary_id > self._term:
+        if term_of(primary_id) >= LARGEST_TERM:
+            # The switch may be restarted at any time, and then the next bid wins.
+            advice = "no election id above it is left: stop that controller and restart the switch, which forgets it"
+            self._become("backup", f"{problem} ({advice})")
+        elif primary_id > self._term:
             # To bid again would be a fight; who holds the lease is given a higher term.
             self._outranked_by = primary_id
             self._become("backup", problem)

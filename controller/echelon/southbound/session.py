@@ -225,6 +225,10 @@ class IntentSession(ABC):
         self._queues: dict[tuple[int, int], QueueSetting] = {}
         self._digests: dict[str, DigestSetting] = {}
 
+    async def marked(self) -> int:
+        """Return how many entries with our mark the switch holds, before the session is opened; 0: not known."""
+        return 0
+
     # -- the channel -------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -599,6 +603,20 @@ class SwitchSession(IntentSession):
         for reports in self._reports.values():
             reports.put_nowait(None)
 
+    async def marked(self) -> int:
+        channel, count = P4RuntimeChannel(self._address, self._credentials), 0
+        try:
+            async with aclosing(channel.read(read_request(self._device_id, [b""]))) as responses:
+                async for response in responses:
+                    found = (self.codec.decode(raw) for raw in table_entries(response))
+                    count += sum(1 for one in found if one is not None and one[1])
+        except (CallError, *_UNREADABLE) as error:
+            # It runs no program, or another one; a session will say what is wrong.
+            _log.debug("switch %s: cannot be read: %s", self.name, error)
+        finally:
+            await channel.close()
+        return count
+
     # -- stream and program ------------------------------------------------------------------------------------------
 
     async def _arbitrate(self) -> None:
@@ -663,7 +681,10 @@ class SwitchSession(IntentSession):
         if self._exact_id is None:
             advice = "stop that one first"
         else:
-            advice = f"this one has {self._exact_id} and leaves the switch to it"
+            advice = (
+                f"this one has {self._exact_id} and leaves the switch to it; after one of both is stopped, "
+                f"'echelon switch take {self.name}' takes it back"
+            )
         return NotPrimaryError(
             f"switch {self.name}: another controller is primary (election id {primary}); {advice}", primary
         )

@@ -13,7 +13,6 @@ from typing import Self
 from echelon.control.records import Changes, Key, Snapshot
 from echelon.service.store.base import (
     Candidate,
-    Documents,
     EncodedChanges,
     GroupCommit,
     GroupLimits,
@@ -22,7 +21,7 @@ from echelon.service.store.base import (
     Schema,
     StoreError,
     StoreUnavailableError,
-    decode_document,
+    decode_all,
     encode,
     encode_document,
     next_term,
@@ -400,12 +399,8 @@ class EtcdStore:
     def _snapshot(self, contents: Contents) -> Snapshot:
         version = self._schema.version if contents.schema is None else contents.schema
         self._schema.check(version, self.url)
-        documents: Documents = {}
-        for (collection, key), body in contents.documents.items():
-            try:
-                documents.setdefault(collection, {})[key] = decode_document(body)
-            except ValueError as error:
-                raise StoreError(f"{self.url}: {collection} {key!r} is corrupt: {error} (restore etcd)") from error
+        bodies = ((*key, body) for key, body in contents.documents.items())
+        documents = decode_all(self.url, bodies, "restore etcd")
         return self._schema.upgrade(documents, version)
 
     def _check_open(self) -> None:

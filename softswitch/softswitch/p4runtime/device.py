@@ -48,6 +48,14 @@ _UPDATES_AT_ONCE = 64
 _ENTITIES_AT_ONCE = 256
 """The number of entities after which a Read lets the data plane continue."""
 
+_CELLS_PER_READ = 1 << 16
+"""The most cells of counters, meters and registers that one Read returns: a few bytes can ask for all of them."""
+
+_ENTITIES_PER_READ = 1 << 20
+"""The most entities of all kinds that one Read returns."""
+
+_CELL_KINDS = frozenset({"register_entry", "counter_entry", "meter_entry"})
+
 LOG_LENGTH = 20_000
 """The number of messages that `Device.rpc_log` holds."""
 
@@ -192,7 +200,7 @@ class Device:
             BatchFailedError: after the last response, if some element of the request was refused.
         """
         responses = [p4r.ReadResponse()]
-        size_bytes = 0
+        size_bytes = cells = entities = 0
         statuses: list[Status] = []
         with self._rpcs:
             with self.lock:
@@ -209,6 +217,14 @@ class Device:
                             part = list(itertools.islice(found, _ENTITIES_AT_ONCE))
                         if not part:
                             break
+                        entities += len(part)
+                        cells += len(part) if query.WhichOneof("entity") in _CELL_KINDS else 0
+                        if cells > _CELLS_PER_READ or entities > _ENTITIES_PER_READ:
+                            raise RefusedError(
+                                Code.RESOURCE_EXHAUSTED,
+                                f"one Read returns {_CELLS_PER_READ} cells of arrays and {_ENTITIES_PER_READ} entities "
+                                "at most; give ids and indices, in several requests",
+                            )
                         if size_bytes >= _RESPONSE_BYTES:
                             responses.append(p4r.ReadResponse())
                             size_bytes = 0

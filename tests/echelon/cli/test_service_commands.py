@@ -318,7 +318,7 @@ def test_the_difference_is_what_somebody_else_changed(service: Operated) -> None
 
     def write(kind: p4r.Update.Type) -> None:
         # As the controller itself, since a backup could not.
-        request = p4r.WriteRequest(device_id=switch.device_id, election_id=p4r.Uint128(low=election_id))
+        request = p4r.WriteRequest(device_id=switch.device_id, election_id=p4r.Uint128(high=election_id))
         request.updates.add(type=kind, entity=p4r.Entity(table_entry=entry))
         with switch.stub() as stub:
             stub.Write(request, timeout=PATIENCE_S)

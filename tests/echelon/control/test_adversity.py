@@ -10,11 +10,11 @@ import pytest
 
 from echelon.control.effects import BuildJob, Decide, MakePlan, RaiseTerm, ReadCounters, Save, SetAlarm, TimeAlone
 from echelon.control.errors import ConflictError, RefusedError, UnavailableError, UnknownError
-from echelon.control.events import LeadershipLost, StopWaiting
+from echelon.control.events import LeadershipLost, StopWaiting, TakeSwitch
 from echelon.control.facts import DistancesCorrected, JobInstalled, JobLeft, JobSeen, NumbersUnsaved, PlanAdopted
 from echelon.control.jobs import from_document
 from echelon.control.jobstore import ChosenPolicy
-from echelon.control.lines import FIRST_PAUSE_S, FREE_TAKEOVERS, LONGEST_PAUSE_S, QUIET_S, SwitchLine
+from echelon.control.lines import FIRST_PAUSE_S, FREE_TAKEOVERS, MOST_TAKEOVERS, QUIET_S, SwitchLine
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
 from echelon.policies.varys import Varys
@@ -177,7 +177,7 @@ def test_two_switches_raise_the_term(world: World) -> None:
 
 
 def test_a_switch_that_another_controller_keeps_taking_is_taken_back_ever_later(world: World) -> None:
-    for number in range(6):
+    for number in range(MOST_TAKEOVERS):
         world.tell(HigherPrimary("leaf1", 100 * number))
         assert len(world.waiting(RaiseTerm)) == min(number + 1, FREE_TAKEOVERS)
     alarms = [effect for effect in world.waiting(SetAlarm) if effect.alarm.what == "term"]
@@ -186,13 +186,30 @@ def test_a_switch_that_another_controller_keeps_taking_is_taken_back_ever_later(
     assert world.terms[-1] > 500
 
 
-def test_pauses_have_a_limit_and_quiet_ends_them() -> None:
+def test_a_switch_is_left_to_another_controller_until_asked(world: World) -> None:
+    for number in range(MOST_TAKEOVERS + 3):
+        world.tell(HigherPrimary("leaf1", 1000 * number))
+    world.run(connect=False)
+    assert max(world.terms) < 1000 * MOST_TAKEOVERS
+    world.tell(SwitchChanged("leaf1", "backup", "another controller is primary"))
+    world.tell(TakeSwitch("leaf1"))
+    world.run(connect=False)
+    assert world.terms[-1] > 1000 * (MOST_TAKEOVERS + 2)
+
+
+def test_two_equal_controllers_end_their_contest() -> None:
+    sides, now, turns = (SwitchLine(), SwitchLine()), 0.0, 0
+    while (pause := sides[turns % 2].take_over(now, turns)) is not None:
+        now, turns = now + pause, turns + 1
+    assert turns == 2 * MOST_TAKEOVERS
+
+
+def test_quiet_ends_the_pauses() -> None:
     line = SwitchLine()
-    pauses = [line.take_over(float(now)) for now in range(100)]
+    pauses = [line.take_over(float(now), 9) for now in range(MOST_TAKEOVERS + 1)]
     assert pauses[:FREE_TAKEOVERS] == [0.0] * FREE_TAKEOVERS
-    assert pauses[-1] == LONGEST_PAUSE_S
-    assert pauses == sorted(pauses)
-    assert line.take_over(99 + QUIET_S) == 0.0
+    assert pauses[-1] is None
+    assert line.take_over(MOST_TAKEOVERS + QUIET_S, 9) == 0.0
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +44,19 @@ _FORKING.set_forkserver_preload(_IMPORTED)
 
 
 def _serve(config: str, log: str) -> None:
-    from echelon.service.config import load_service_config
+    from echelon.service.config import ServiceConfig, load_service_config
     from echelon.service.daemon import serve
 
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     path = Path(config)
-    sys.exit(serve(load_service_config(path), lambda: load_service_config(path)))
+
+    def read() -> ServiceConfig:
+        # Sites begin with new stores while their switches hold what was before.
+        return replace(load_service_config(path), accept_empty=True)
+
+    sys.exit(serve(read(), read))
 
 
 class ForkedDaemon:

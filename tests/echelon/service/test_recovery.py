@@ -18,6 +18,7 @@ from finsy.proto import U128, p4r
 
 from echelon.client import Client, ClientError
 from echelon.p4program import program
+from echelon.southbound.election import election_id
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.holdings import assert_exactly
 from tests.echelon.service.lab import LINE, PAIR, PATIENCE_S, TWO_BY_TWO, Lab, Switch, free_port, ring, settle, until
@@ -29,12 +30,12 @@ def sorted_bytes(entries: list[p4r.TableEntry]) -> list[bytes]:
     return sorted(entry.SerializeToString(deterministic=True) for entry in entries)
 
 
-def write(switch: Switch, election_id: int, kind: int, entries: list[p4r.TableEntry]) -> None:
-    """Write as a client could that knows the leader's election id. Raises grpc.RpcError."""
+def write(switch: Switch, term: int, kind: int, entries: list[p4r.TableEntry]) -> None:
+    """Write as a client could that knows the leader's term. Raises grpc.RpcError."""
     updates = [p4r.Update(type=kind, entity=p4r.Entity(table_entry=entry)) for entry in entries]  # type: ignore[arg-type]
     with switch.stub() as stub:
         stub.Write(
-            p4r.WriteRequest(device_id=switch.device_id, election_id=U128.encode(election_id), updates=updates),
+            p4r.WriteRequest(device_id=switch.device_id, election_id=U128.encode(election_id(term)), updates=updates),
             timeout=PATIENCE_S,
         )
 
@@ -290,3 +291,67 @@ def test_a_leader_that_stands_still_is_reported_by_its_standby(tmp_path: Path) -
             second.wait_event("leading")
     finally:
         lab.stop()
+
+
+@pytest.mark.parametrize("lost", [("state.db",), ("state.db", "state.db.lock")])
+def test_an_empty_store_is_not_taken_for_a_new_one(build: Build, lost: tuple[str, ...]) -> None:
+    lab = build(LINE)
+    daemon = lab.daemon()
+    with lab.client(daemon) as client:
+        client.register_job(ring("a", ["h1", "h2"]))
+        settle(client)
+    daemon.kill()
+    (switch,) = lab.switches.values()
+    before = len(switch.entries())
+    for ending in ("", "-wal", "-shm"):
+        (lab.directory / f"state.db{ending}").unlink(missing_ok=True)
+    for name in lost[1:]:
+        (lab.directory / name).unlink()
+    for _ in range(2):
+        refused = lab.daemon()
+        assert "--empty-store" in refused.wait_event("cannot start")["problem"]
+        assert refused.join() == 2
+    assert len(switch.entries()) == before
+    with lab.client(lab.daemon("echelon", "--empty-store")) as client:
+        settle(client)
+        assert not client.jobs()
+    assert len(switch.entries()) < before
+
+
+@contextmanager
+def stranger(switch: Switch, bid: int) -> Iterator[int]:
+    """Bid for the switch with an election id, and yield the code of the answer."""
+    claim = p4r.MasterArbitrationUpdate(device_id=switch.device_id, election_id=U128.encode(bid))
+    done = threading.Event()
+
+    def requests() -> Iterator[p4r.StreamMessageRequest]:
+        yield p4r.StreamMessageRequest(arbitration=claim)
+        done.wait(PATIENCE_S)
+
+    with switch.stub() as stub:
+        answers = stub.StreamChannel(requests())
+        yield next(answers).arbitration.status.code
+        done.set()
+        answers.cancel()
+
+
+def test_only_the_highest_id_takes_a_switch_and_that_is_told(build: Build) -> None:
+    lab = build(LINE)
+    switch = lab.switches["s1"]
+    with lab.client(lab.daemon()) as client:
+        client.register_job(ring("a", ["h1", "h2"]))
+        settle(client)
+        with stranger(switch, (1 << 64) - 1) as code:
+            assert code == grpc.StatusCode.ALREADY_EXISTS.value[0]
+        assert client.switch("s1").state == "ready"
+        with stranger(switch, (1 << 128) - 1) as code:
+            assert code == 0
+            until(lambda: client.switch("s1").state == "backup", "the switch is not told of")
+            seen = client.switch("s1")
+            assert seen.entries is None
+            assert "restart the switch" in (seen.problem or "")
+            assert client.take_switch("s1").state == "backup"
+        switch.kill()
+        switch.start()
+        settle(client)
+        assert client.switch("s1").entries

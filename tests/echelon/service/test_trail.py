@@ -87,3 +87,13 @@ def test_the_store_keeps_the_latest() -> None:
     assert len(kept) == len(trail.records) == KEPT
     assert Trail(kept).records == trail.records
     assert trail.records[0].object == "j5"
+
+
+@pytest.mark.parametrize("damaged", [{}, {"at": "x"}, {"at": 1.0, "action": 2}])
+def test_a_damaged_record_is_set_aside(damaged: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    trail = Trail({})
+    good = change(trail, 1).puts["events", "000000000001"]
+    read = Trail({"000000000001": good, "000000000007": damaged, "x": damaged})
+    assert [one.object for one in read.records] == ["j1"]
+    assert "000000000008" in {key for _, key in change(read, 2).puts}
+    assert caplog.records

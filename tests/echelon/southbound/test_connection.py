@@ -24,6 +24,7 @@ from finsy.proto import U128, p4r
 from echelon.lowering.intent import ActionCall, Intent, Part, QueueSetting, TableEntry
 from echelon.p4program import program
 from echelon.southbound.connection import Endpoint, SwitchConnection
+from echelon.southbound.election import election_id
 from echelon.southbound.errors import SouthboundError
 from echelon.southbound.events import (
     Acknowledged,
@@ -48,6 +49,13 @@ MakeIntent = Callable[..., Intent]
 E = TypeVar("E")
 
 TERM = 1000
+
+
+def bid(term: int) -> p4r.Uint128:
+    """Return the election id of the leader of a term."""
+    return U128.encode(election_id(term))
+
+
 OFTEN = Timing(audit_s=0.2, heartbeat_s=0.1)
 SELDOM = Timing(audit_s=3600, heartbeat_s=0.1)
 DIGEST = "flow_event_t"
@@ -110,7 +118,7 @@ class Station:
     def meddle(self, kind: int, *entities: p4r.Entity, term: int = TERM) -> None:
         """Write behind the controller's back."""
         updates = [p4r.Update(type=kind, entity=entity) for entity in entities]  # type: ignore[arg-type]
-        self.device.write_all(p4r.WriteRequest(device_id=1, election_id=U128.encode(term), updates=updates))
+        self.device.write_all(p4r.WriteRequest(device_id=1, election_id=bid(term), updates=updates))
 
     def report(self, flow: int) -> None:
         """Report a flow event, as the data plane makes it."""
@@ -822,8 +830,8 @@ def test_the_later_leader_takes_over_and_the_former_stays_out(
                 new.set_intent(new_intent, 1)
                 await of_new.until(lambda: of_new.installed)
                 await of_old.until(lambda: of_old.states[-1] == "backup")
-                assert of_old.of(HigherPrimary) == [HigherPrimary("s1", 200)]
-                assert "election id 200" in (old.snapshot().problem or "")
+                assert of_old.of(HigherPrimary) == [HigherPrimary("s1", election_id(200))]
+                assert f"election id {election_id(200)}" in (old.snapshot().problem or "")
                 assert station.held() == new_entries
                 # The former leader does not know yet that it was deposed, and plans on.
                 station.kinds()
@@ -871,7 +879,7 @@ def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(station: Station) 
             old.set_intent(bare(flow_entry(1)), 1)
             await of_old.until(lambda: of_old.installed)
             stream = station.device.open_stream(lambda _message: None, lambda _status: None)
-            claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(200))
+            claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=bid(200))
             await asyncio.to_thread(stream.receive, p4r.StreamMessageRequest(arbitration=claim))
             before = station.held()
             assert old.snapshot().state == "ready"
@@ -879,7 +887,7 @@ def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(station: Station) 
             await of_old.until(lambda: of_old.states[-1] == "backup")
             assert station.held() == before
             assert of_old.installed == [1]
-            assert of_old.of(HigherPrimary) == [HigherPrimary("s1", 200)], "asked again who it is, to be told"
+            assert of_old.of(HigherPrimary) == [HigherPrimary("s1", election_id(200))], "asked again, to be told"
 
     run(main)
 
@@ -890,13 +898,13 @@ def test_our_own_lost_stream_is_outranked(station: Station) -> None:
 
     async def main() -> None:
         stream = station.device.open_stream(lambda _message: None, lambda _status: None)
-        claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(TERM))
+        claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=bid(TERM))
         stream.receive(p4r.StreamMessageRequest(arbitration=claim))
 
         async with connected(station.address) as (connection, owner):
             connection.set_intent(bare(flow_entry(1)), 1)
             await owner.until(lambda: owner.of(HigherPrimary))
-            assert owner.of(HigherPrimary) == [HigherPrimary("s1", TERM)]
+            assert owner.of(HigherPrimary) == [HigherPrimary("s1", election_id(TERM))]
             connection.set_term(TERM + 1)
             await owner.until(lambda: owner.installed)
             assert connection.snapshot().term == TERM + 1

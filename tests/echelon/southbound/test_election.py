@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.southbound.election import LARGEST_TERM, ElectionError, next_term, outranking
+from echelon.southbound.election import LARGEST_TERM, ElectionError, election_id, next_term, outranking, term_of
 
 times = st.integers(0, 1 << 62)
 
@@ -31,20 +31,25 @@ def test_a_clock_that_goes_forward_is_the_term() -> None:
     assert next_term(0) == 1, "0 means that there was no election"
 
 
-@given(st.integers(0, LARGEST_TERM - 1), times, times)
+@given(st.integers(0, election_id(LARGEST_TERM) - 1), times, times)
 def test_outranking_is_above_all_that_is_known(primary_id: int, now_us: int, last: int) -> None:
     term = outranking(primary_id, now_us, last)
-    assert term > primary_id
+    assert election_id(term) > primary_id
+    assert term_of(election_id(term)) == term
     assert term > last
     assert term >= now_us
 
 
 def test_ids_that_nothing_outranks() -> None:
     assert next_term(LARGEST_TERM, LARGEST_TERM - 1) == LARGEST_TERM
-    # Others count seconds in the upper 64 of the 128 bits.
-    for primary_id in (LARGEST_TERM, 1_790_000_000 << 64):
-        with pytest.raises(ElectionError, match=rf"no election id above {primary_id} is left .* restart the switch"):
+    for primary_id in (election_id(LARGEST_TERM), (1 << 128) - 1):
+        with pytest.raises(ElectionError, match=r"is left .* restart the switch"):
             outranking(primary_id, 1_790_000_000_000_000, 5)
+
+
+def test_the_low_word_alone_outranks_no_leader() -> None:
+    assert election_id(next_term(1_790_000_000_000_000)) > (1 << 64) - 1
+    assert election_id(LARGEST_TERM) < 1 << 128
 
 
 @pytest.mark.parametrize(("now_us", "last"), [(-1, 0), (0, -1)])

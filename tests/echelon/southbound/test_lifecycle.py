@@ -504,6 +504,21 @@ def test_our_own_stream_of_before_is_outwaited_or_outranked() -> None:
     assert out.handle(TermRaised(11), 3) == [Open(11)]
 
 
+def test_an_id_that_nothing_outranks_is_told_and_tried_again() -> None:
+    out = ready()
+    highest = (1 << 128) - 1
+    assert out.handle(Outranked(highest, "another"), 1) == [ReportPrimary(highest), Close()]
+    assert out.state == "backup"
+    assert "restart the switch" in (out.problem or "")
+    out.handle(Closed(), 1)
+    assert out.handle(Tick(), 100) == [Open(10)]
+    assert out.handle(Outranked(highest, "another"), 100) == [], "told once"
+    assert out.state == "backup"
+    assert out.handle(Tick(), 200) == [Open(10)]
+    out.handle(Opened(), 200)
+    assert out.state == "writing"
+
+
 def test_a_write_refused_for_an_unknown_primary_asks_for_no_higher_term() -> None:
     out = ready()
     out.handle(IntentWanted(2), 0.1)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from finsy.proto import p4r
 
+from softswitch.p4runtime import device as device_module
 from softswitch.rpc.status import BatchFailedError, Code
 
 
@@ -373,6 +374,15 @@ def test_whole_arrays(controller: Any) -> None:
     ]
     assert len(controller.read("register_entry { }")) == 8
     assert len(controller.read("meter_entry { }")) == 4
+
+
+def test_a_read_of_very_many_cells_is_refused(controller: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_module, "_CELLS_PER_READ", 20)
+    assert len(controller.read("register_entry { }", "register_entry { }")) == 16
+    with pytest.raises(BatchFailedError) as caught:
+        controller.read(*["register_entry { }"] * 1000)
+    codes = [status.code for status in caught.value.statuses]
+    assert codes == [Code.OK] * 2 + [Code.RESOURCE_EXHAUSTED] * 998
 
 
 # -- effect on packets -------------------------------------------------------------------------------------------------

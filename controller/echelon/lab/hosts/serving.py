@@ -178,7 +178,7 @@ class ServiceProcess:
         """Return the table entries and the flow events reported, by switch. Raises `RunError`."""
         try:
             with self.client() as client:
-                entries = {switch.name: switch.entries for switch in client.switches()}
+                entries = {switch.name: switch.entries or 0 for switch in client.switches()}
                 metrics = client.metrics()
         except ClientError as error:
             self.check()

@@ -1,30 +1,37 @@
 """The connections of clients: how many there may be, and how long a client may take to send a request.
 
 A client needs no token to connect, so connections are limited before any request arrives. Each one takes a file
-descriptor of the process, as the sessions with switches and the files of the store do. At a limit, the connection that
-has been idle for longest makes room for a new one, so that clients that only hold connections lock nobody out.
+descriptor of the process, as the sessions with switches and the files of the store do. Clients that have shown no token
+are *strangers*. They have a part of the connections, and at a limit one of theirs makes room for a new one: the one
+that has been idle, or has left its answer unread, for longest. So clients that hold connections lock nobody out.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import resource
 import socket
 import ssl
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from echelon.service import logs
+from echelon.service.api.gate import SHOWN, RequestRates
 
 if TYPE_CHECKING:
     from uvicorn import Config
     from uvicorn.server import ServerState
+
+    from echelon.service.api.tokens import Authenticator
 
 ACCEPTS_AT_A_TIME = 64
 """Number of connections accepted before other work of the event loop has its turn."""
@@ -34,8 +41,18 @@ DESCRIPTORS_IN_RESERVE = 24
 """File descriptors kept for the store, threads and the log, beside those for switches."""
 DESCRIPTORS_PER_SWITCH = 6
 """File descriptors kept for each switch: P4Runtime, gNMI, queues, and name resolution while it connects."""
+HEADER_BYTES = 32 << 10
+"""Maximum size of request line and headers together, in bytes."""
 FEWEST = 4
 """Number of connections that are accepted however few descriptors the process has."""
+STRANGERS_PER_S = 20
+"""The most connections of strangers that are accepted in a second, where a token can be seen before that. The request
+of a large file takes some milliseconds, and those who connect again and again must leave the event loop to others."""
+DEFER_S = 1
+"""How long the kernel waits for the first bytes of a connection before it hands it over."""
+PEEKED_BYTES = 8192
+
+_TOKEN = re.compile(rb"\r\nauthorization:[ \t]*bearer[ \t]+([!-~]+)[ \t]*\r\n", re.IGNORECASE)
 
 log = logs.get("echelon.api")
 
@@ -46,6 +63,8 @@ class ConnectionLimits:
     """Maximum number of connections."""
     per_address: int = 200
     """Maximum number of connections from one IPv4 address or IPv6 /64 network. A Unix socket has only `total`."""
+    strangers: float = 0.75
+    """The part of both that clients without a token may have, where there are tokens."""
     request_s: float = 10.0
     """Longest time for the TLS handshake, and for a request's line and headers to arrive."""
     stalled_s: float = 30.0
@@ -73,17 +92,41 @@ def affordable(limits: ConnectionLimits, switches: int) -> tuple[ConnectionLimit
     return replace(limits, total=total), warning
 
 
+class _StrictConnection(h11.Connection):
+    """HTTP without what h11 lets pass: headers that arrive at once and are too long, and two lengths of one body."""
+
+    def __init__(self, head_bytes: int) -> None:
+        super().__init__(h11.SERVER, head_bytes)
+        self._head_bytes = head_bytes
+
+    def next_event(self) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
+        waiting = len(self.trailing_data[0]) if self.their_state is h11.IDLE else 0
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            if waiting - len(self.trailing_data[0]) > self._head_bytes:
+                raise h11.RemoteProtocolError("request line and headers are too long", 431)
+            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:
+                # What stands behind this server may believe the other one.
+                raise h11.RemoteProtocolError("Content-Length beside Transfer-Encoding")
+        return event
+
+
 class ClientConnection(H11Protocol):
     """An accepted connection, from before its TLS handshake. It closes itself if its client neither asks nor reads."""
 
     def __init__(self, config: Config, state: ServerState, limits: ConnectionLimits, origin: str) -> None:
-        super().__init__(config, state, {})
+        super().__init__(config, state, {SHOWN: lambda: self.shown()})
+        self.conn = _StrictConnection(HEADER_BYTES)
         self.origin = origin
         """The address or network that counts it; empty: a Unix socket."""
         self.idle_since = time.monotonic()
         """When it was accepted or its last request was answered, in seconds of the monotonic clock."""
-        self.closed: Callable[[], None] = lambda: None
+        self.is_known = False
+        """Whether its client has shown a token."""
+        self.closed: Callable[[], object] = lambda: None
         """Called when the connection has closed."""
+        self.shown: Callable[[], None] = lambda: None
+        """Called at each request with a token."""
         self._asking = _Timeout(limits.request_s)
         self._reading = _Timeout(limits.stalled_s)
 
@@ -91,6 +134,11 @@ class ClientConnection(H11Protocol):
     def is_idle(self) -> bool:
         """Whether no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def may_end(self) -> bool:
+        """Whether it may make room: it is idle, or a stranger leaves its answer unread."""
+        return self.is_idle or (not self.is_known and self.flow.write_paused)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -141,6 +189,39 @@ class _Timeout:
             self._timer = None
 
 
+class _Crowd:
+    """Connections by their origin."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._at: defaultdict[str, set[ClientConnection]] = defaultdict(set)
+
+    def at(self, origin: str) -> Collection[ClientConnection]:
+        return self._at.get(origin, ())
+
+    def most(self) -> Collection[ClientConnection]:
+        """Return the connections of the origin that has most."""
+        return max(self._at.values(), key=len, default=())
+
+    def all(self) -> Collection[ClientConnection]:
+        return [one for here in self._at.values() for one in here]
+
+    def add(self, one: ClientConnection) -> None:
+        self.count += 1
+        self._at[one.origin].add(one)
+
+    def discard(self, one: ClientConnection) -> bool:
+        """Remove a connection. Return whether it was there."""
+        here = self._at.get(one.origin, set())
+        if one not in here:
+            return False
+        self.count -= 1
+        here.remove(one)
+        if not here:
+            del self._at[one.origin]
+        return True
+
+
 class Listener:
     """A listener that accepts connections on a socket, within limits."""
 
@@ -150,17 +231,24 @@ class Listener:
         limits: ConnectionLimits,
         connection: Callable[[ConnectionLimits, str], ClientConnection],
         tls: ssl.SSLContext | None,
+        tokens: Authenticator | None = None,
     ) -> None:
-        """`connection` makes the protocol of a connection from limits and origin."""
+        """`connection` makes the protocol of a connection from limits and origin. Without `tokens` nobody is a
+        stranger."""
         self._socket = listening
-        self._limits = limits
+        self._limits = limits if tokens is not None else replace(limits, strangers=1.0)
         self._connection = connection
         self._tls = tls
+        self._tokens = tokens
+        self._rates = RequestRates()
         self._opening: dict[ClientConnection, asyncio.Task[object]] = {}
         """Connections whose TLS handshake is not over."""
-        self._open: set[ClientConnection] = set()
+        self._strangers, self._known = _Crowd(), _Crowd()
         """All connections, those included."""
         self._retry: asyncio.TimerHandle | None = None
+        if tokens is not None and tls is None and listening.family != socket.AF_UNIX:
+            # Who shows a token with the first bytes is seen at the door.
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_S)
 
     def start(self) -> None:
         """Accept connections from now on, on the running event loop."""
@@ -192,40 +280,80 @@ class Listener:
                 loop.remove_reader(self._socket.fileno())
                 self._retry = loop.call_later(RETRY_S, self.start)
                 return
-            origin = _origin(address)
-            rivals = self._rivals(origin)
-            if not rivals:
-                self._serve(accepted, origin)
+            origin, token = _origin(address), self._shows_token(accepted)
+            if not token and self._is_crush():
+                accepted.close()
+                if not self._rates.admit("told", 1):
+                    problem = f"clients without a token make more than {STRANGERS_PER_S} connections in a second"
+                    log.warning("connection refused", address=origin, problem=problem)
                 continue
-            idle = min((one for one in rivals if one.is_idle), key=lambda one: one.idle_since, default=None)
+            rivals = self._rivals(origin, 1.0 if token else self._limits.strangers)
+            if not rivals:
+                self._serve(accepted, origin, known=token)
+                continue
+            ending = [one for one in rivals if one.may_end or (token and not one.is_known)]
+            idle = min(ending, key=lambda one: (one.is_known, one.idle_since), default=None)
             problem = f"{len(rivals)} connections are open (see limits.connections and connections_per_address)"
             if idle is None:
                 log.warning("connection refused", address=origin, problem=problem)
                 accepted.close()
-            else:
-                log.warning("idle connection closed", address=idle.origin, problem=problem)
-                self._drop(idle)
-                self._serve(accepted, origin)
+                continue
+            log.warning("idle connection closed", address=idle.origin, problem=problem)
+            self._drop(idle)
+            self._serve(accepted, origin, known=token)
             # Its descriptor is free in the next turn of the event loop, and not before.
             return
 
-    def _rivals(self, origin: str) -> Collection[ClientConnection]:
-        """Return the connections of which one must close for another one from `origin`; empty: none needs to."""
-        neighbours = [one for one in self._open if one.origin == origin]
-        if origin and len(neighbours) >= self._limits.per_address:
-            return neighbours
-        return self._open if len(self._open) >= self._limits.total else ()
+    def _rivals(self, origin: str, part: float) -> Collection[ClientConnection]:
+        """Return the connections of which one must close for another one from `origin`; empty: none needs to.
+
+        Strangers may have this `part` of all.
+        """
+        limits = self._limits
+        strangers, known = self._strangers.at(origin), self._known.at(origin)
+        if origin and len(strangers) + len(known) >= limits.per_address:
+            return [*strangers, *known]
+        if origin and len(strangers) >= max(1, int(limits.per_address * part)):
+            return strangers
+        if self._strangers.count + self._known.count >= limits.total:
+            return [*self._strangers.most(), *self._known.all()]
+        return self._strangers.most() if self._strangers.count >= max(1, int(limits.total * part)) else ()
+
+    def _is_crush(self) -> bool:
+        """Return whether the strangers of this second have all been accepted."""
+        if self._tokens is None or self._tls is not None:
+            return False
+        return self._rates.admit("", STRANGERS_PER_S) > 0
+
+    def _shows_token(self, accepted: socket.socket) -> bool:
+        """Return whether the first bytes of a connection, which stay to be read, have a token that is valid."""
+        if self._tokens is None or self._tls is not None:
+            return False
+        try:
+            shown = _TOKEN.search(accepted.recv(PEEKED_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except OSError:
+            return False
+        return shown is not None and self._tokens.authenticate(shown[1].decode("ascii")) is not None
 
     def _drop(self, connection: ClientConnection) -> None:
-        self._open.discard(connection)
+        self._forget(connection)
         if connection in self._opening:
             self._opening[connection].cancel()
         else:
             connection.transport.abort()
 
-    def _serve(self, accepted: socket.socket, origin: str) -> None:
+    def _forget(self, connection: ClientConnection) -> bool:
+        return self._strangers.discard(connection) or self._known.discard(connection)
+
+    def _serve(self, accepted: socket.socket, origin: str, *, known: bool) -> None:
         connection = self._connection(self._limits, origin)
-        connection.closed = lambda: self._open.discard(connection)
+
+        def shown() -> None:
+            connection.is_known = True
+            if self._strangers.discard(connection):
+                self._known.add(connection)
+
+        connection.closed, connection.shown = lambda: self._forget(connection), shown
         handshake_s = None if self._tls is None else self._limits.request_s
         loop = asyncio.get_running_loop()
         opening = loop.create_task(
@@ -236,10 +364,11 @@ class Listener:
             del self._opening[connection]
             if task.cancelled() or task.exception() is not None:
                 # A faulty handshake is the client's, and the task may have been cancelled before it began.
-                self._open.discard(connection)
+                self._forget(connection)
                 accepted.close()
 
-        self._open.add(connection)
+        connection.is_known = known
+        (self._known if known else self._strangers).add(connection)
         self._opening[connection] = opening
         opening.add_done_callback(opened)
 

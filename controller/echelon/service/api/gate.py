@@ -49,6 +49,8 @@ class RequestRates:
 
 log = logs.get("echelon.api")
 
+SHOWN = "shown"
+"""The key of the connection's state (`scope["state"]`) with what to call when a request has a valid token."""
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 METRICS_PATH = "/metrics"
 TOKENLESS_PATHS = OPEN_PATHS.union({pages.PATH}, *(one.paths() for one in pages.other_pages()))
@@ -65,6 +67,9 @@ _OF_AGENTS = re.compile(r"/jobs/(?P<job>[^/]+)/(connections(/[^/]+)?|iterations/
 """The paths that agents use."""
 _NAMED = 5
 """The most jobs that an error names."""
+PIECE = 1 << 16
+"""Maximum length of what is sent before the client has read what was sent before, in bytes: all that an answer which
+nobody reads takes of the memory."""
 LOGGED_PATH = 200
 """Maximum length of a path in the access record, in characters."""
 
@@ -91,6 +96,8 @@ class Gate:
             try:
                 self._check_load(scope)
                 principal = self._identify(scope)
+                if principal is not None and principal.token is not None:
+                    scope.get("state", {}).get(SHOWN, lambda: None)()
                 self._check_rate(principal)
                 _check_role(principal, scope["method"], scope["path"])
             except RequestError as refused:
@@ -206,7 +213,11 @@ class _Answer:
         elif message["type"] == "http.response.body" and self.method == "HEAD":
             message = {**message, "body": b""}
         try:
-            await self._send(message)
+            body = message.get("body", b"")
+            last = max(0, len(body) - 1) // PIECE * PIECE
+            for start in range(0, last, PIECE):
+                await self._send({**message, "body": body[start : start + PIECE], "more_body": True})
+            await self._send({**message, "body": body[last:]} if last else message)
         except Exception as error:
             raise _UnsentError from error
 

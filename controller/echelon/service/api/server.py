@@ -23,17 +23,16 @@ import uvicorn
 
 from echelon.documents import DocumentError
 from echelon.errors import Code, CodedError
-from echelon.service.api.connections import ClientConnection, ConnectionLimits, Listener
+from echelon.service.api.connections import HEADER_BYTES, ClientConnection, ConnectionLimits, Listener
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from echelon.service.api.tokens import Authenticator
     from echelon.service.config import ServerTls
     from echelon.service.config_file import ListenAddress
 
-HEADER_BYTES = 32 << 10
-"""Maximum size of request line and headers together, in bytes."""
-BACKLOG = 1024
+BACKLOG = 4096
 KEEP_ALIVE_S = 75
 """Keep-alive time. It is longer than clients and proxies commonly keep an idle connection, so that they close it, and
 this server never closes it under a request."""
@@ -55,6 +54,8 @@ class ServerSettings:
     listen: ListenAddress
     tls: ServerTls | None = None
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    tokens: Authenticator | None = None
+    """The tokens by which clients are told from strangers; None: there are none."""
     socket_mode: int = SOCKET_MODE
     keep_alive_s: int = KEEP_ALIVE_S
     drain_s: int = DRAIN_S
@@ -96,7 +97,7 @@ class ApiServer:
         self._server = _Server(config)
         self._socket = _bind(settings.listen, settings.socket_mode)
         make = partial(ClientConnection, config, self._server.server_state)
-        self._listener = Listener(self._socket, settings.connections, make, self._tls)
+        self._listener = Listener(self._socket, settings.connections, make, self._tls, settings.tokens)
         self.url = self._url()
         """URL for clients: ``http://127.0.0.1:8080``, ``https://...`` or ``unix:/path``, with the chosen port if 0 was
         configured."""

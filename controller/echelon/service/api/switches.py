@@ -101,8 +101,9 @@ class SwitchResource(Resource):
     since: float
     """Time at which the switch came into that state."""
     election_id: int | None = None
-    entries: int = 0
-    """Number of our entries on the switch."""
+    """The high word of the controller's election id, which is its term; the low word is 0."""
+    entries: int | None = 0
+    """Number of our entries on the switch; null: not known, because another controller has it."""
     foreign_entries: int = 0
     wanted_entries: int = 0
     sessions: int = 0
@@ -232,6 +233,7 @@ def routes() -> "APIRouter":
     """Return the endpoints."""
     from fastapi import Response
 
+    from echelon.control.events import TakeSwitch
     from echelon.service.api.answers import errors
     from echelon.service.api.routing import TheService, answer, router
 
@@ -246,6 +248,13 @@ def routes() -> "APIRouter":
     async def show_switch(service: TheService, name: str) -> SwitchResource:
         """Return one switch."""
         return SwitchResource.of(service.leader.switches[name].snapshot())
+
+    @made.post("/switches/{name}/take", status_code=202, responses=errors(404))
+    async def take_switch(service: TheService, name: str) -> SwitchResource:
+        """Take the switch back from another controller, to which this one has left it. It happens after the answer."""
+        found = SwitchResource.of(service.leader.switches[name].snapshot())
+        service.leader.submit(TakeSwitch(name))
+        return found
 
     @made.get("/switches/{name}/intent", response_model=IntentResource, responses=errors(404))
     async def show_intent(service: TheService, name: str) -> Response:

@@ -30,6 +30,7 @@ __all__ = [
     "Changes",
     "CollectionName",
     "Document",
+    "EmptyStoreError",
     "Key",
     "Leadership",
     "NotLeaderError",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -20,9 +21,14 @@ from echelon.control.records import COLLECTIONS, Changes, Document, Key, Snapsho
 from echelon.errors import Code
 from echelon.southbound import election
 
+Documents = dict[str, dict[str, dict[str, Any]]]
+"""Collection to key to document; the migration may change it in place."""
+
 MAX_KEY_BYTES = 1024
 """The longest key of a document, in bytes of UTF-8. A key has at least one; any characters are allowed."""
 MAX_TERM = election.LARGEST_TERM
+
+_log = logging.getLogger(__name__)
 
 
 class StoreError(UnavailableError):
@@ -47,6 +53,14 @@ class NotLeaderError(StoreError):
     """
 
     code: Code = "not-leader"
+
+
+class EmptyStoreError(StoreError):
+    """The error of a store that holds nothing where there must have been something."""
+
+    def __init__(self, store: str, why: str) -> None:
+        advice = "put back a copy with 'echelon restore', or start once with --empty-store to begin without jobs"
+        super().__init__(f"{store}: is empty, though {why} ({advice})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +232,22 @@ def decode_document(body: bytes) -> dict[str, Any]:
     return document
 
 
+def decode_all(store: str, bodies: Iterable[tuple[str, str, bytes]], advice: str) -> Documents:
+    """Decode the documents of a store, given by collection and key. Raise `StoreError` for a corrupt one.
+
+    A corrupt record of the trail is left out: no job depends on it.
+    """
+    documents: Documents = {name: {} for name in COLLECTIONS}
+    for collection, key, body in bodies:
+        try:
+            documents.setdefault(collection, {})[key] = decode_document(body)
+        except ValueError as error:
+            if collection != "events":
+                raise StoreError(f"{store}: {collection} {key!r} is corrupt: {error} ({advice})") from error
+            _log.warning("%s: record %r of the trail is corrupt and is set aside: %s", store, key, error)
+    return documents
+
+
 def in_order(changes: Iterable[EncodedChanges]) -> EncodedChanges:
     """Return one change that has the effect of these, one after the other."""
     puts: dict[Key, bytes] = {}
@@ -325,9 +355,6 @@ class GroupCommit:
             group.append(self._waiting.popleft())
         return group
 
-
-Documents = dict[str, dict[str, dict[str, Any]]]
-"""Collection to key to document; the migration may change it in place."""
 
 Migration = Callable[[Documents], Documents]
 """A function from the documents of one schema version to those of the next."""

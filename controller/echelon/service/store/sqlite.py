@@ -20,12 +20,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Self, TypeVar, TypeVarTuple
+from typing import Any, Self, TypeVar, TypeVarTuple, cast
 
-from echelon.control.records import COLLECTIONS, Changes, Snapshot
+from echelon.control.records import Changes, Snapshot
 from echelon.service.store.base import (
     Candidate,
     Documents,
+    EmptyStoreError,
     EncodedChanges,
     GroupCommit,
     GroupLimits,
@@ -34,7 +35,7 @@ from echelon.service.store.base import (
     Schema,
     StoreError,
     StoreUnavailableError,
-    decode_document,
+    decode_all,
     encode,
     encode_document,
     next_term,
@@ -53,6 +54,9 @@ LOCK_INTERVAL_S = 0.1
 """Time between a standby's attempts to take the lock. Only a thread that cannot be stopped can wait for flock."""
 
 LIMITS = GroupLimits(count=10_000, size_bytes=8 << 20)
+
+_MODE = 0o600
+"""The mode of store, lock and copies from their first byte: jobs and the trail are nobody else's business."""
 
 _TABLES = """
 CREATE TABLE documents (collection TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (collection, key));
@@ -95,6 +99,13 @@ async def open_sqlite(path: Path, schema: Schema | None = None, silent_s: float 
     return store
 
 
+def check_kept(path: Path) -> None:
+    """Raise `EmptyStoreError` if a service has had a store in `path`, and it is gone or has no content."""
+    lock = path.with_name(path.name + ".lock")
+    if lock.exists() and not (path.exists() and path.stat().st_size):
+        raise EmptyStoreError(f"sqlite://{path}", f"a service has had its store there: {lock.name} is beside it")
+
+
 def back_up(path: Path, copy: Path) -> int:
     """Copy the store in `path`, which a service may be using, to the new file `copy`. Return the number of jobs in it.
 
@@ -116,7 +127,7 @@ def restore(copy: Path, path: Path) -> int:
     lock = _Lock(path.with_name(path.name + ".lock"))
     with _opened(copy) as file:
         if not lock.try_to_take():
-            raise StoreError(f"{path}: a service uses it (stop every service on it first)")
+            raise StoreError(f"{path}: a service uses it{_owner(lock.path)} (stop every service on it first)")
         try:
             if path.exists():
                 with _opened(path) as former:
@@ -327,7 +338,7 @@ class _Lock:
     """An exclusive flock on a file that is created if absent, and never deleted."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._held: int | None = None
 
     def try_to_take(self) -> bool:
@@ -358,7 +369,7 @@ class _Lock:
     def untouched_s(self) -> float:
         """Return the time since the holder last showed that it runs, in seconds."""
         try:
-            return time.time() - self._path.stat().st_mtime
+            return time.time() - self.path.stat().st_mtime
         except OSError:
             return 0.0
 
@@ -370,9 +381,9 @@ class _Lock:
     def _open(self) -> int:
         try:
             # Python's descriptors do not pass to other programs, which would keep the lock.
-            return os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
+            return os.open(self.path, os.O_RDWR | os.O_CREAT, _MODE)
         except OSError as error:
-            raise StoreError(f"{self._path}: cannot be opened: {error.strerror}") from error
+            raise StoreError(f"{self.path}: cannot be opened: {error.strerror}{_owner(self.path)}") from error
 
     def _try(self, descriptor: int, kind: int) -> bool:
         try:
@@ -381,7 +392,7 @@ class _Lock:
             return False
         except OSError as error:
             raise StoreError(
-                f"{self._path}: cannot be locked: {error.strerror} (put the store on a local file system)"
+                f"{self.path}: cannot be locked: {error.strerror} (put the store on a local file system)"
             ) from error
         return True
 
@@ -398,6 +409,7 @@ class _File:
 
     def open(self) -> None:
         with self._errors():
+            _create_private(self._path)
             self._opened = sqlite3.connect(
                 self._path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
             )
@@ -504,18 +516,14 @@ class _File:
 
     def copy_into(self, path: Path) -> None:
         """Replace the content of the database in `path`, in one transaction; its log then holds nothing."""
+        _create_private(path)
         with self._errors(), contextlib.closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S)) as target:
             self._connection.backup(target)
             target.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _documents(self) -> Documents:
-        documents: Documents = {name: {} for name in COLLECTIONS}
-        for collection, key, body in self._sql("SELECT collection, key, body FROM documents"):
-            try:
-                documents.setdefault(collection, {})[key] = decode_document(body)
-            except ValueError as error:
-                raise StoreError(f"{self._path}: {collection} {key!r} is corrupt: {error} (put back a copy)") from error
-        return documents
+        rows = self._sql("SELECT collection, key, body FROM documents")
+        return decode_all(str(self._path), cast("list[tuple[str, str, bytes]]", rows), "put back a copy")
 
     def _check_integrity(self) -> None:
         # The check itself raises for the worst damage.
@@ -572,9 +580,25 @@ class _File:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
             kind, advice = _ADVICE.get(code & 0xFF, (StoreError, "failed"))
-            raise kind(f"{self._path}: {advice}: {error}") from error
+            owner = _owner(self._path) if kind is StoreError else ""
+            raise kind(f"{self._path}: {advice}: {error}{owner}") from error
         except OSError as error:
             raise StoreError(f"{error.filename or self._path}: {error.strerror}") from error
+
+
+def _create_private(path: Path) -> None:
+    """Create the file for this user alone; SQLite gives the files beside it the same mode. Leave one that is there."""
+    # SQLite reports what is wrong with the path.
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, _MODE))
+
+
+def _owner(path: Path) -> str:
+    """Return whose file that is, if it is another user's."""
+    with contextlib.suppress(OSError):
+        if (owner := path.stat().st_uid) != os.geteuid():
+            return f"; it belongs to uid {owner}, and this process has uid {os.geteuid()}"
+    return ""
 
 
 def _sync_directory(directory: Path) -> None:

@@ -28,6 +28,7 @@ from echelon.p4program import P4Program
 from echelon.southbound.channel import CallError
 from echelon.southbound.codec import OWNER
 from echelon.southbound.deadlines import within
+from echelon.southbound.election import term_of
 from echelon.southbound.encoding import EncodedEntry, UpdateKind
 from echelon.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.southbound.queues import QueueDriver
@@ -94,7 +95,7 @@ class BfrtSession(IntentSession):
         super().__init__(name, self.codec, queues)
         self._credentials = credentials
         # Terms of leaders that follow one another differ in their lower bits: they count microseconds.
-        number = random.getrandbits(31) if election_id is None else election_id
+        number = random.getrandbits(31) if election_id is None else term_of(election_id) or election_id
         self._client_id = max(1, number & _LARGEST_CLIENT_ID)
         self._device = device
         self._calls: BfrtChannel | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import resource
 import socket
@@ -11,12 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.responses import Response
+from starlette.types import Message
 
 from echelon.client import Client
 from echelon.service.api import connections as module
 from echelon.service.api.app import create_app
 from echelon.service.api.connections import FEWEST, ConnectionLimits, affordable
+from echelon.service.api.gate import PIECE, Gate, RequestRates
 from echelon.service.api.server import ServerSettings
+from echelon.service.api.settings import ApiSettings
+from echelon.service.api.tokens import Tokens, TokenSpec, digest
 from echelon.service.config import ServerTls
 from echelon.service.config_file import ListenAddress
 from tests.echelon.service.api.memory import JOB, MemoryService, standby
@@ -123,6 +129,83 @@ def test_a_request_under_way_is_never_closed() -> None:
         for connection in busy:
             assert connection.makefile("rb").read().startswith(b"HTTP/1.1 200 OK\r\n")
         ask(held.enter_context(connect(running)))
+
+
+# --- strangers --------------------------------------------------------------------------------------------------------
+
+TOKENS = Tokens([TokenSpec(name="ops", role="operator", sha256=digest("secret"))])
+KNOWN = b"GET /status HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer secret\r\n\r\n"
+UNREAD = 100 * b"GET /docs HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@contextmanager
+def guarded(**limits: Any) -> Iterator[Serving]:
+    """Serve with these limits and a token."""
+    app = create_app(standby(), ApiSettings(tokens=TOKENS))
+    chosen = ConnectionLimits(**{"request_s": PATIENT, "stalled_s": PATIENT, **limits})
+    with serving(app, ServerSettings(LOCALHOST, connections=chosen, tokens=TOKENS)) as running:
+        yield running
+
+
+def answered(connection: socket.socket) -> bytes:
+    """Ask with a token, and return the first line of the answer, which is read to its end."""
+    connection.sendall(KNOWN)
+    received = b""
+    while not received.endswith(b"}"):
+        piece = connection.recv(10_000)
+        assert piece, received
+        received += piece
+    return received.partition(b"\r\n")[0]
+
+
+@pytest.mark.parametrize("limits", [{"per_address": 4}, {"total": 4}])
+def test_strangers_who_do_not_read_keep_nobody_out(limits: dict[str, int]) -> None:
+    with guarded(**limits) as running, ExitStack() as held:
+        known = held.enter_context(connect(running))
+        assert answered(known) == b"HTTP/1.1 200 OK"
+        for _ in range(8):
+            stranger = held.enter_context(connect(running))
+            stranger.sendall(UNREAD)
+        for _ in range(3):
+            assert answered(held.enter_context(connect(running))) == b"HTTP/1.1 200 OK"
+        assert answered(known) == b"HTTP/1.1 200 OK", "strangers do not close it"
+
+
+def test_strangers_have_a_part_of_the_connections() -> None:
+    with guarded(total=4) as running, ExitStack() as held:
+        strangers = []
+        for _ in range(4):
+            strangers.append(held.enter_context(connect(running)))
+            ask(strangers[-1])
+        assert is_closed(strangers[0])
+        for connection in strangers[1:]:
+            ask(connection)
+
+
+def test_strangers_who_come_too_fast_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RequestRates, "admit", lambda self, name, per_s: 1.0)
+    with guarded() as running, ExitStack() as held:
+        stranger = held.enter_context(connect(running))
+        stranger.sendall(ASKED)
+        assert is_closed(stranger)
+        assert answered(held.enter_context(connect(running))) == b"HTTP/1.1 200 OK"
+        false = held.enter_context(connect(running))
+        false.sendall(KNOWN.replace(b"secret", b"guess"))
+        assert is_closed(false)
+
+
+def test_a_large_answer_is_sent_in_pieces() -> None:
+    sizes, content = [], b"x" * (3 * PIECE + 1)
+
+    async def send(message: Message) -> None:
+        sizes.append((len(message.get("body", b"")), message.get("more_body", False)))
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    gate = Gate(Response(content), ApiSettings())
+    asyncio.run(gate({"type": "http", "method": "GET", "path": "/docs", "headers": []}, receive, send))
+    assert sizes[1:] == [(PIECE, True)] * 3 + [(1, False)]
 
 
 # --- times -----------------------------------------------------------------------------------------------------------

@@ -286,6 +286,9 @@ def running() -> Iterator[Serving]:
 def test_headers_are_bounded(running: Serving) -> None:
     fits = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX: " + b"x" * (HEADER_BYTES // 2)
     assert raw(running, fits + b"\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+    for size in (HEADER_BYTES, 70_000):
+        at_once = fits + b"x" * (size - HEADER_BYTES // 2) + b"\r\n\r\n"
+        assert raw(running, at_once).startswith(b"HTTP/1.1 400 ")
     endless = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + b"X: " + b"x" * (2 * HEADER_BYTES)
     assert raw(running, endless).startswith(b"HTTP/1.1 400 ")
 
@@ -312,6 +315,14 @@ def test_no_bytes_make_the_server_fail(running: Serving, request_: bytes, caplog
     assert not [record for record in caplog.records if record.exc_info]
     with Client(running.url) as client:
         assert client.is_alive()
+
+
+def test_two_lengths_of_a_body_end_the_connection(running: Serving) -> None:
+    head = b"POST /jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n"
+    smuggled = b"0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    answers = raw(running, head + smuggled)
+    assert answers.startswith(b"HTTP/1.1 400 ")
+    assert answers.count(b"HTTP/1.1") == 1
 
 
 def test_a_connection_is_kept(running: Serving) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import sqlite3
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from echelon.service.store import Candidate, Changes, StoreError, StoreUnavailableError, open_store
-from echelon.service.store.sqlite import open_sqlite, path_of
+from echelon.service.store.base import EmptyStoreError
+from echelon.service.store.sqlite import back_up, check_kept, open_sqlite, path_of, restore
 
 HERE = Path(__file__).parents[4]
 ME = Candidate("me", "http://me")
@@ -109,6 +111,70 @@ def test_a_damaged_document_is_named(tmp_path: Path) -> None:
         async with await open_sqlite(path) as store:
             with pytest.raises(StoreError, match="jobs '17' is corrupt"):
                 await store.load()
+
+    asyncio.run(body())
+
+
+def test_a_damaged_record_of_the_trail_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "state.db"
+    fill(path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO documents VALUES ('events', '1', '[1')")
+
+    async def body() -> None:
+        async with await open_sqlite(path) as store:
+            snapshot = await store.load()
+        assert (len(snapshot["jobs"]), snapshot["events"]) == (100, {})
+
+    asyncio.run(body())
+    assert len(caplog.records) == 1
+
+
+def test_an_empty_file_beside_a_lock_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    check_kept(path)
+    fill(path)
+    check_kept(path)
+    path.unlink()
+    for _ in range(2):
+        with pytest.raises(EmptyStoreError, match="--empty-store"):
+            check_kept(path)
+        path.touch()
+
+
+def test_files_are_their_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, created = tmp_path / "state.db", []
+    connect = sqlite3.connect
+
+    def seen(name: Path, **options: object) -> sqlite3.Connection:
+        created.append(stat.S_IMODE(name.stat().st_mode))
+        return connect(name, **options)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(sqlite3, "connect", seen)
+    before = os.umask(0)
+    try:
+        fill(path)
+        back_up(path, tmp_path / "copy.db")
+        restore(tmp_path / "copy.db", tmp_path / "other.db")
+    finally:
+        os.umask(before)
+    assert set(created) == {0o600}, "before the first byte"
+    assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.iterdir()} == {0o600}
+    assert (tmp_path / "state.db.lock").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user, which needs root")
+def test_a_lock_of_another_user_is_named_with_its_uid(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    fill(path)
+    back_up(path, tmp_path / "copy.db")
+    os.chown(tmp_path / "state.db.lock", 12345, -1)
+
+    async def body() -> None:
+        async with await open_sqlite(path) as store:
+            await store.campaign(ME)
+            with pytest.raises(StoreError, match="uid 12345"):
+                restore(tmp_path / "copy.db", path)
 
     asyncio.run(body())
 

@@ -47,7 +47,7 @@ export function fabricView({ store }) {
       { title: "switch", text: (one) => one.name, head: true },
       { title: "state", text: (one) => one.state, tone: (one) => (one.state === "ready" ? "good" : one.state === "writing" ? "" : "bad") },
       { title: "for", text: (one) => age(Date.now() / 1e3 - one.since), num: true },
-      { title: "entries", text: (one) => (one.entries === one.wanted_entries ? `${one.entries}` : `${one.entries} of ${one.wanted_entries}`), num: true },
+      { title: "entries", text: (one) => (one.entries === one.wanted_entries ? `${one.entries}` : `${one.entries ?? "?"} of ${one.wanted_entries}`), num: true },
       { title: "foreign", text: (one) => `${one.foreign_entries}`, num: true },
       { title: "drift", text: (one) => `${one.drift_found}`, num: true },
     ],
