@@ -351,6 +351,13 @@ class CommitFailed:
     """The store failed to commit a change."""
 
 
+@dataclass(frozen=True, slots=True)
+class LoopLagged:
+    """The event loop came back to what was due, late by some seconds."""
+
+    lag_s: float
+
+
 ShellFact: TypeAlias = (
     JobsCounted
     | SwitchAdded
@@ -362,4 +369,5 @@ ShellFact: TypeAlias = (
     | RequestAnswered
     | ChangeCommitted
     | CommitFailed
+    | LoopLagged
 )
