@@ -46,12 +46,13 @@ from echelon.documents import (
     refuse,
 )
 from echelon.jobs.paradigm import Paradigm, registered
+from echelon.jobs.ranked import MOST_STEPS
 from echelon.quantities import shown
 
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 UNBUILT = "unbuilt"
-"""The key of a context in which a file is checked without the bytes of its connections, which are known of its graph:
-whoever builds it asks `JobSpec.carried_refusal`."""
+"""The key of a context in which a file is checked without what takes as long as building its graph: whoever builds it
+refuses one of too many steps, and asks `JobSpec.carried_refusal`."""
 COUNTED_BYTES = 1 << 32
 """The most bytes of a connection that a switch can count in an iteration."""
 LONGEST_GAP_S = Fraction(1 << 32, 10**6)
@@ -195,6 +196,9 @@ class JobSpec(Section):
         if getattr(self, self.parallelism) is None:
             reason = f"is missing (add the section that 'parallelism: {self.parallelism}' needs)"
             yield problem(reason, self.parallelism, code="missing-key")
+            return
+        if not counted and self.paradigm.step_count(len(self.workers)) > MOST_STEPS:
+            # Checking takes long, too. Whoever builds graphs refuses this one.
             return
         try:
             self.paradigm.check(self.workers)
