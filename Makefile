@@ -121,6 +121,7 @@ soak: $(STAMP)
 	$(RUN)/python -m tests.soak kills --runs 10 --kills 100
 	$(RUN)/python -m tests.soak agents --kills 200
 	$(RUN)/python -m tests.soak requests --requests 100000
+	$(RUN)/python -m tests.soak work --files 10000
 	$(RUN)/python -m tests.soak lying --rpcs 100000
 
 format: $(STAMP)

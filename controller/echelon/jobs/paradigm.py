@@ -38,7 +38,7 @@ class Paradigm(Section):
 
     def step_count(self, workers: int) -> int:
         """Return an upper bound on the steps of the graph, flows and others, by arithmetic."""
-        return 2 * self.flow_count(workers) + workers
+        return 3 * self.flow_count(workers) + workers
 
     @abstractmethod
     def connection_bytes(self, workers: int) -> int:
