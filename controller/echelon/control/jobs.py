@@ -23,6 +23,8 @@ MOST_STEPS = 100_000
 """The most steps of a graph that the controller builds, by `Paradigm.step_count`: some seconds of work."""
 MOST_WORK = 20_000_000
 """The most dependencies that are followed to build it: some seconds, too."""
+MOST_WAITS = 2_000_000
+"""The most dependencies that it has then. Planning follows each a dozen times."""
 LAST_NUMBER = 0xFFFF
 """The highest job number: the shim header has 16 bits for it, and 0 means no job."""
 
@@ -215,16 +217,20 @@ def parse_job(document: Mapping[str, Any]) -> JobSpec:
 
 def _bounded(spec: JobSpec) -> Job:
     """Build the graph of a job. Raises `DocumentError`, before anything is built if there would be too many steps."""
+    advice = "merge layers or micro-batches, or use fewer workers or ranks"
     steps = spec.paradigm.step_count(len(spec.workers))
     if steps > MOST_STEPS:
         reason = f"the job makes up to {steps} steps, a controller builds at most {MOST_STEPS}"
-        advice = "merge layers or micro-batches, or use fewer workers or ranks"
         raise DocumentError("job", spec.parallelism, f"{reason} ({advice})", code="limit-reached")
     try:
         with limited_work(MOST_WORK):
             graph = build_job(spec)
     except GraphError as error:
         raise DocumentError("job", spec.parallelism, str(error), code=error.code) from None
+    waits = sum(len(step.after) for step in (*graph.computes, *graph.flows))
+    if waits > MOST_WAITS:
+        reason = f"the job has {waits} dependencies between steps, a controller plans with at most {MOST_WAITS}"
+        raise DocumentError("job", spec.parallelism, f"{reason} ({advice})", code="too-large")
     if refusal := spec.carried_refusal(max(profiled_bytes(graph).values(), default=0)):
         raise DocumentError("job", "recognition.by", refusal, code="too-large")
     return graph

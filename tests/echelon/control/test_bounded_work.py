@@ -23,13 +23,13 @@ def tensor(name: str, layers: int, ranks: int = 16, **more: Any) -> dict[str, An
     return {"job": name, "parallelism": "tensor", "workers": ["h1", "h2"], "tensor": {**section, **more}}
 
 
-def gathers(name: str) -> dict[str, Any]:
+def gathers(name: str, layers: int) -> dict[str, Any]:
     """Return a document of few steps, each of which waits for very many."""
     nodes: list[dict[str, Any]] = []
-    for number in range(20):
+    for number in range(layers):
         node = {"name": f"n{number}", "collective": "all-gather", "algorithm": "direct", "bytes": "1 MB", "group": "a"}
         nodes.append({**node, "after": [nodes[-1]["name"]] if nodes else []})
-    graph = {"ranks_per_worker": 30, "groups": {"a": list(range(60))}, "nodes": nodes}
+    graph = {"ranks_per_worker": 10, "groups": {"a": list(range(20))}, "nodes": nodes}
     return {"job": name, "parallelism": "graph", "workers": ["h1", "h2"], "graph": graph}
 
 
@@ -75,9 +75,10 @@ def test_the_client_of_a_job_that_is_too_large_is_told(world: World) -> None:
     assert not world.machine.jobs.jobs
 
 
-def test_few_steps_of_very_many_dependencies_are_given_up() -> None:
-    job = RegisteredJob("dense", 1, 0.0, {}, parse_job(gathers("dense")), {})
-    with patch("echelon.control.jobs.MOST_WORK", 100_000), pytest.raises(DocumentError) as caught:
+@pytest.mark.parametrize(("limit", "most"), [("MOST_WORK", 100_000), ("MOST_WAITS", 100)])
+def test_few_steps_of_very_many_dependencies_are_given_up(limit: str, most: int) -> None:
+    job = RegisteredJob("dense", 1, 0.0, {}, parse_job(gathers("dense", layers=3)), {})
+    with patch(f"echelon.control.jobs.{limit}", most), pytest.raises(DocumentError) as caught:
         _ = job.job
     assert (caught.value.code, caught.value.path) == ("too-large", "graph")
     with pytest.raises(DocumentError):
