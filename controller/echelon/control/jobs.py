@@ -227,7 +227,7 @@ def _bounded(spec: JobSpec) -> Job:
             graph = build_job(spec)
     except GraphError as error:
         raise DocumentError("job", spec.parallelism, str(error), code=error.code) from None
-    waits = sum(len(step.after) for step in (*graph.computes, *graph.flows))
+    waits = sum(len(unit.after) for unit in graph.computes) + sum(len(flow.after) for flow in graph.flows)
     if waits > MOST_WAITS:
         reason = f"the job has {waits} dependencies between steps, a controller plans with at most {MOST_WAITS}"
         raise DocumentError("job", spec.parallelism, f"{reason} ({advice})", code="too-large")
