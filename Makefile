@@ -122,6 +122,7 @@ soak: $(STAMP)
 	$(RUN)/python -m tests.soak spines --kills 50
 	$(RUN)/python -m tests.soak agents --kills 200
 	$(RUN)/python -m tests.soak requests --requests 100000
+	$(RUN)/python -m tests.soak work --files 10000
 	$(RUN)/python -m tests.soak lying --rpcs 100000
 
 format: $(STAMP)

@@ -49,7 +49,9 @@ MAX_DOCUMENT_BYTES = 4 << 20
 MAX_DEPTH = 64
 """Greatest depth of nested lists and mappings."""
 MAX_CHOICES = 16
-"""Greatest number of known names that an error lists."""
+"""Greatest number of known names that an error lists, and of unknown keys of a mapping that are explained."""
+MAX_NAMED = 5
+"""Number of unknown keys that are named where there are more."""
 
 Key = str | int
 """One step of the path of a key: a name in a mapping or an index (from 0) in a list."""
@@ -114,10 +116,17 @@ class Section(BaseModel):
         if not isinstance(data, Mapping):
             return validate(data)
         unknown = [str(key) for key in data if key not in cls.model_fields]
-        meant = {near for key in unknown for near in _nearest(key, cls.model_fields)}
-        faults = [
-            problem(f"unknown key ({suggestion(key, cls.model_fields)})", key, code="unknown-key") for key in unknown
-        ]
+        if len(unknown) > MAX_CHOICES:
+            # Each explanation takes a millisecond, and nobody reads so many.
+            named = ", ".join(map(shown, unknown[:MAX_NAMED]))
+            reason = f"has {len(unknown)} unknown keys, {named} and {len(unknown) - MAX_NAMED} more (remove them)"
+            faults, meant = [problem(reason, code="unknown-key")], set[str]()
+        else:
+            meant = {near for key in unknown for near in _nearest(key, cls.model_fields)}
+            faults = [
+                problem(f"unknown key ({suggestion(key, cls.model_fields)})", key, code="unknown-key")
+                for key in unknown
+            ]
         faults += [
             problem(f"is missing (give {field.description})", key, code="missing-key")
             for key, field in cls.model_fields.items()

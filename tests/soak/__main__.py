@@ -20,6 +20,7 @@ RUNS = {
     "agents": ("tests.soak.agents", "SIGKILLs of agents at random moments"),
     "requests": ("tests.soak.requests", "random requests to a real service"),
     "strangers": ("tests.soak.strangers", "clients without a token that hold connections, against an operator"),
+    "work": ("tests.soak.work", "job files at and over the limits to a real service, and the lag of its event loop"),
     "lying": ("tests.soak.lying", "a real service whose switches lie"),
     "restarts": ("tests.soak.restarts", "random changes to a real service, killed after each"),
     "p4runtime": ("tests.soak.fuzz_p4runtime", "random and mutated P4Runtime and gNMI messages"),

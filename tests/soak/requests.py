@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if faults else 0
 
 
-class _Connection(http.client.HTTPConnection):
+class UnixConnection(http.client.HTTPConnection):
     """A connection to a Unix socket."""
 
     def __init__(self, path: str) -> None:
@@ -79,7 +79,7 @@ class _Requests:
         daemon = self._site.daemon("state.db")
         daemon.wait_leading()
         sizes = []
-        connection = _Connection(str(self._site.directory / "api.sock"))
+        connection = UnixConnection(str(self._site.directory / "api.sock"))
         for number in range(count):
             method, path, body = self._request()
             try:

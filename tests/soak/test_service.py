@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from argparse import Namespace
 
 import pytest
 
 from tests.drawing import longest
-from tests.soak import kills, lying, requests
+from tests.soak import kills, lying, requests, work
 
 
 def test_random_requests() -> None:
     assert requests.run(Namespace(requests=300, seed=1)) == 0
+
+
+def test_random_job_files_of_any_size() -> None:
+    assert work.run(Namespace(files=12, seconds=math.inf, seed=1)) == 0
 
 
 @pytest.mark.long

@@ -370,6 +370,13 @@ class CommitFailed:
     """The store failed to commit a change."""
 
 
+@dataclass(frozen=True, slots=True)
+class LoopLagged:
+    """The event loop came back to what was due, late by some seconds."""
+
+    lag_s: float
+
+
 ShellFact: TypeAlias = (
     JobsCounted
     | SwitchAdded
@@ -381,4 +388,5 @@ ShellFact: TypeAlias = (
     | RequestAnswered
     | ChangeCommitted
     | CommitFailed
+    | LoopLagged
 )

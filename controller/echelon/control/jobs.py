@@ -13,12 +13,18 @@ from echelon.documents import DocumentError, parse_document, path_text, suggesti
 from echelon.fabric.model import Fabric
 from echelon.jobs import build_job
 from echelon.jobs.analysis import with_offsets
-from echelon.jobs.graph import Job
-from echelon.jobs.spec import JobSpec
+from echelon.jobs.graph import GraphError, Job, limited_work
+from echelon.jobs.spec import UNBUILT, JobSpec
 from echelon.kept import altered
 from echelon.lowering.identity import FiveTuple, Identity, identities_of
-from echelon.telemetry.sizes import Direction, with_sizes
+from echelon.telemetry.sizes import Direction, profiled_bytes, with_sizes
 
+MOST_STEPS = 100_000
+"""The most steps of a graph that the controller builds, by `Paradigm.step_count`: some seconds of work."""
+MOST_WORK = 20_000_000
+"""The most dependencies that are followed to build it: some seconds, too."""
+MOST_WAITS = 2_000_000
+"""The most dependencies that it has then. Planning follows each a dozen times."""
 LAST_NUMBER = 0xFFFF
 """The highest job number: the shim header has 16 bits for it, and 0 means no job."""
 
@@ -45,7 +51,7 @@ class Quota:
     flows: int | None = None
     """The flows of all jobs of the client together."""
 
-    def check(self, job: JobSpec, others: Collection[JobSpec]) -> None:
+    def check(self, job: RegisteredJob, others: Collection[RegisteredJob]) -> None:
         """Raise `RefusedError` for a job that is too much beside the client's `others`."""
         if self.jobs is not None and len(others) >= self.jobs:
             raise RefusedError(
@@ -91,20 +97,48 @@ class RegisteredJob:
     """The client that registered the job first; None: not known."""
     connections: Mapping[str, frozenset[FiveTuple]] = field(default_factory=dict)
     """The connections that each host's agent sees, from that host to the other one."""
+    counted: int = 0
+    """The flows of the graph as they were counted before it was stored."""
+
+    @property
+    def flow_count(self) -> int:
+        """Return how many flows the graph has; 0 if it was never built: nothing is built to count."""
+        return len(self.profiled.flows) if "profiled" in vars(self) else self.counted
+
+    @property
+    def graph(self) -> Job | None:
+        """Return the graph that policies see, if it is built; building it is no work for the event loop."""
+        return self.job if "job" in vars(self) else None
+
+    @property
+    def is_judged(self) -> bool:
+        """Return whether the graph is built, or known to be impossible."""
+        return "_implied" in vars(self)
 
     @cached_property
     def reported(self) -> Job:
         """The graph that the spec implies, with the reported arrangement functions and the measured sizes.
 
-        Raises `DocumentError` where a report does not fit. Building a job of many flows takes time.
+        Raises `DocumentError` where a report does not fit, and for a job that is too large (`MOST_STEPS`). Building a
+        job of many flows takes time.
         """
         return with_sizes(self.profiled, self.size_factors)
 
     @cached_property
     def profiled(self) -> Job:
         """The graph that the spec implies, with the reported arrangement functions. Raises as `reported` does."""
-        graph = build_job(self.spec) if self.built is None else self.built.graph
+        graph = self._implied
+        if isinstance(graph, DocumentError):
+            raise graph.with_traceback(None)
         return with_offsets(graph, self.offsets_s)
+
+    @cached_property
+    def _implied(self) -> Job | DocumentError:
+        """The graph that the spec implies, or why there is none: each plan asks again."""
+        try:
+            return _bounded(self.spec) if self.built is None else self.built.graph
+        except DocumentError as error:
+            return error
 
     @cached_property
     def job(self) -> Job:
@@ -136,6 +170,7 @@ class RegisteredJob:
             "spec": dict(self.document),
             "offsets_s": {name: [str(offset) for offset in offsets] for name, offsets in self.offsets_s.items()},
             "owner": self.owner,
+            "flows": self.flow_count,
             "connections": {host: [list(one) for one in sorted(seen)] for host, seen in self.connections.items()},
         }
 
@@ -147,6 +182,12 @@ class RegisteredJob:
         """Return the job with other connections of a host. It has the same graph; nothing is built anew."""
         connections = {**self.connections, host: seen}
         return altered(self, connections={name: those for name, those in connections.items() if those})
+
+    def with_observed(self, observed_s: Mapping[str, tuple[Fraction, ...]]) -> RegisteredJob:
+        """Return the job with other observed arrangement functions. The rest of its graph is not built anew."""
+        twin = altered(self, observed_s=observed_s)
+        vars(twin).pop("job", None)
+        return twin
 
     def with_size_factors(self, factors: Mapping[Direction, Fraction]) -> RegisteredJob:
         """Return the job with other sizes of its flows."""
@@ -171,7 +212,28 @@ class RegisteredJob:
 
 def parse_job(document: Mapping[str, Any]) -> JobSpec:
     """Return the spec that a job file's mapping holds. Raises `DocumentError`."""
-    return parse_document(JobSpec, dict(document), "job")
+    return parse_document(JobSpec, dict(document), "job", {UNBUILT: True})
+
+
+def _bounded(spec: JobSpec) -> Job:
+    """Build the graph of a job. Raises `DocumentError`, before anything is built if there would be too many steps."""
+    advice = "merge layers or micro-batches, or use fewer workers or ranks"
+    steps = spec.paradigm.step_count(len(spec.workers))
+    if steps > MOST_STEPS:
+        reason = f"the job makes up to {steps} steps, a controller builds at most {MOST_STEPS}"
+        raise DocumentError("job", spec.parallelism, f"{reason} ({advice})", code="limit-reached")
+    try:
+        with limited_work(MOST_WORK):
+            graph = build_job(spec)
+    except GraphError as error:
+        raise DocumentError("job", spec.parallelism, str(error), code=error.code) from None
+    waits = sum(len(unit.after) for unit in graph.computes) + sum(len(flow.after) for flow in graph.flows)
+    if waits > MOST_WAITS:
+        reason = f"the job has {waits} dependencies between steps, a controller plans with at most {MOST_WAITS}"
+        raise DocumentError("job", spec.parallelism, f"{reason} ({advice})", code="too-large")
+    if refusal := spec.carried_refusal(max(profiled_bytes(graph).values(), default=0)):
+        raise DocumentError("job", "recognition.by", refusal, code="too-large")
+    return graph
 
 
 def from_document(document: Mapping[str, Any]) -> RegisteredJob:
@@ -190,6 +252,7 @@ def from_document(document: Mapping[str, Any]) -> RegisteredJob:
             name: tuple(Fraction(offset) for offset in offsets) for name, offsets in document["offsets_s"].items()
         },
         owner=document.get("owner"),
+        counted=int(document.get("flows", 0)),
         connections={
             host: frozenset(five_tuple(*one) for one in seen) for host, seen in document.get("connections", {}).items()
         },
@@ -218,11 +281,11 @@ def check_hosts(spec: JobSpec, fabric: Fabric) -> None:
             )
 
 
-def check_size(spec: JobSpec, flows_per_job: int) -> None:
-    """Raise `RefusedError` for a job of too many flows, before its graph is built."""
-    if spec.flow_count > flows_per_job:
+def check_size(job: RegisteredJob, flows_per_job: int) -> None:
+    """Raise `RefusedError` for a job of too many flows, whose graph is built."""
+    if job.flow_count > flows_per_job:
         raise RefusedError(
-            f"the job has {spec.flow_count} flows, this service takes at most {flows_per_job} a job "
+            f"the job has {job.flow_count} flows, this service takes at most {flows_per_job} a job "
             "(use fewer workers or micro-batches, or raise limits.flows_per_job)",
             "workers",
             code="limit-reached",

@@ -14,8 +14,7 @@ one for each switch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from echelon.control import effects, events, facts
@@ -32,7 +31,6 @@ from echelon.control.reactive import Reactions
 from echelon.control.records import Snapshot
 from echelon.control.reports import Following, check_iterations
 from echelon.control.requests import DryRuns, Requests
-from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
 from echelon.southbound.events import (
     Acknowledged,
@@ -128,7 +126,7 @@ class Machine:
         self._reactions = Reactions()
         self.searches = Searches(after_s=settings.search_after_s, again=settings.search_again)
         self._requests = Requests(self.jobs, self.progress, settings.fabric, settings.flows_per_job)
-        self._dry_runs = DryRuns(self.jobs, self._requests.check)
+        self._dry_runs = DryRuns(self.jobs, self._requests)
         self._waiters: dict[int, str] = {}
         """The job that the client waits for, by request."""
         self._problem: str | None = None
@@ -399,7 +397,7 @@ class Machine:
             job = self.jobs.jobs.get(name)
             observed_s = None if job is None else self._following.corrections(job)
             if job is not None and observed_s is not None and observed_s != job.observed_s:
-                self.jobs.correct(replace(job, observed_s=observed_s))
+                self.jobs.correct(job.with_observed(observed_s))
                 out.append(facts.DistancesCorrected(name))
         return out
 
@@ -415,8 +413,8 @@ class Machine:
         line = self.jobs.lines[report.job]
         line.measured = {**line.measured, report.host: report.iterations}
         out: list[Effect] = [effects.Answer(report.request, job)]
-        # A job that the fabric's file no longer fits has no graph.
-        with suppress(DocumentError):
+        # After a start the graph is built with the first plan.
+        if job.graph is not None:
             factors = size_factors(job.profiled, line.measured, job.size_factors)
             if self._settings.correct_sizes and factors != job.size_factors:
                 self.jobs.correct(job.with_size_factors(factors))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Self
 
 from echelon.control.jobstore import ChosenPolicy
 from echelon.control.planning import MakePolicy, Planned
@@ -13,11 +14,14 @@ from echelon.fabric.model import Fabric
 from echelon.fluid.alone_runs import AloneRuns
 from echelon.fluid.network import FluidError
 from echelon.fluid.simulator import FluidPlanner
-from echelon.fluid.slowdown import MOST_FLOWS, flows_of_prediction, predicted_slowdowns
+from echelon.fluid.slowdown import MOST_FLOWS, MOST_SHARED, ROUNDS, flows_of_prediction, predicted_slowdowns
 from echelon.jobs.graph import Job
 from echelon.lowering.difference import IntentDifference, difference
 from echelon.paths import links_of
 from echelon.plan import Plan, PlanError
+
+_FEWER_ROUNDS = (4, 3, 2)
+"""Where jobs are many, fewer iterations are simulated while somebody waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +68,9 @@ def outcome(before: Situation, after: Situation, whole: Fabric, make_policy: Mak
     slow_after: Mapping[str, float] = {}
     unpredicted = None
     try:
-        slow_before = _slowdowns(before, concerned, whole, make_policy)
-        slow_after = _slowdowns(after, concerned, whole, make_policy)
+        runs = [_Run.of_some(situation, concerned, whole) for situation in (before, after)]
+        rounds = min(run.rounds() for run in runs)
+        slow_before, slow_after = (run.slowdowns(rounds, make_policy) for run in runs)
     except (_TooLargeError, FluidError, PlanError) as error:
         unpredicted = str(error)
     forecasts = (
@@ -79,17 +84,37 @@ class _TooLargeError(Exception):
     """The jobs have too many flows to be simulated while somebody waits."""
 
 
-def _slowdowns(of: Situation, names: set[str], whole: Fabric, make_policy: MakePolicy) -> Mapping[str, float]:
-    plan = of.planned.plan
-    jobs = [job for job in of.planned.jobs if job.name in names]
-    alone_s: dict[str, Fraction] = {name: duration_s(run) for name, run in AloneRuns().update(jobs, whole).items()}
-    flows = flows_of_prediction(jobs, alone_s)
-    if flows > MOST_FLOWS:
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """A simulation of the jobs concerned, under one of the plans."""
+
+    of: Situation
+    jobs: Sequence[Job]
+    alone_s: Mapping[str, Fraction]
+
+    @classmethod
+    def of_some(cls, of: Situation, names: set[str], whole: Fabric) -> Self:
+        """Return the run of jobs of these names."""
+        jobs = [job for job in of.planned.jobs if job.name in names]
+        return cls(of, jobs, {name: duration_s(run) for name, run in AloneRuns().update(jobs, whole).items()})
+
+    def rounds(self) -> int:
+        """Return how many iterations of the slowest job can be simulated in seconds. Raises `_TooLargeError`."""
+        most = min(MOST_FLOWS, MOST_SHARED // max(1, len(self.jobs)))
+        for rounds in (ROUNDS, *_FEWER_ROUNDS):
+            flows = flows_of_prediction(self.jobs, self.alone_s, rounds)
+            if flows <= most:
+                return rounds
         raise _TooLargeError(
-            f"{len(jobs)} jobs with {flows} flows in the time to simulate are too many: the limit is {MOST_FLOWS}"
+            f"{len(self.jobs)} jobs with {flows} flows in the time to simulate are too many: the limit is {most}"
         )
-    planner: FluidPlanner = make_policy(of.policy) if plan.reactive else _Fixed(_part(plan, names))
-    return predicted_slowdowns(jobs, of.fabric, planner, alone_s) if jobs else {}
+
+    def slowdowns(self, rounds: int, make_policy: MakePolicy) -> Mapping[str, float]:
+        """Return the slowdown of each job."""
+        plan = self.of.planned.plan
+        names = {job.name for job in self.jobs}
+        planner: FluidPlanner = make_policy(self.of.policy) if plan.reactive else _Fixed(_part(plan, names))
+        return predicted_slowdowns(self.jobs, self.of.fabric, planner, self.alone_s, rounds) if self.jobs else {}
 
 
 @dataclass(frozen=True, slots=True)

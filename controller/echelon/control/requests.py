@@ -5,7 +5,7 @@ runs are checked and built in the same way, then planned and compared.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,7 +23,6 @@ from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import stranded
 from echelon.jobs.graph import Job
-from echelon.jobs.spec import JobSpec
 
 if TYPE_CHECKING:
     from echelon.control.records import Changes
@@ -76,6 +75,10 @@ class Requests:
             return []
         if not isinstance(built, RegisteredJob):
             return self._refuse(change.asked, built, now)
+        try:
+            self.check_built(change.asked, built)
+        except RefusedError as error:
+            return self._refuse(change.asked, error, now)
         change.job = built
         return self._save(change, self._jobs.change_job(built))
 
@@ -161,11 +164,8 @@ class Requests:
             if not asked.replace:
                 raise ConflictError(f"there is another job '{name}' (take another name, or replace it with PUT)", "job")
         check_hosts(spec, self._fabric)
-        check_size(spec, self._flows_per_job)
         owner = asked.quota.owner if before is None else before.owner
-        if owner is not None and owner == asked.quota.owner:
-            asked.quota.check(spec, self._others_of(owner, name))
-        return RegisteredJob(
+        job = RegisteredJob(
             name=name,
             number=self._jobs.free_number(self._reserved()) if before is None else before.number,
             accepted_at=now.at if before is None else before.accepted_at,
@@ -176,16 +176,28 @@ class Requests:
             owner=owner,
             connections=reports.kept_connections(before, spec, self._fabric),
         )
+        self._check_quota(asked, job)
+        return job
+
+    def check_built(self, asked: ChangeRequest, job: RegisteredJob) -> None:
+        """Raise `RefusedError` for a job of too many flows, which are known once it is built."""
+        if isinstance(asked, events.RegisterJob):
+            check_size(job, self._flows_per_job)
+            self._check_quota(asked, job)
+
+    def _check_quota(self, asked: events.RegisterJob, job: RegisteredJob) -> None:
+        if job.owner is not None and job.owner == asked.quota.owner:
+            asked.quota.check(job, self._others_of(job.owner, job.name))
 
     def _reserved(self) -> list[int]:
         """Return the numbers of new jobs that are not saved yet."""
         return [turn.job.number for turn in self._turns.values() if turn.job and turn.job.name not in self._jobs.jobs]
 
-    def _others_of(self, owner: str, name: str) -> list[JobSpec]:
+    def _others_of(self, owner: str, name: str) -> list[RegisteredJob]:
         """Return the jobs of a client besides one: those that it has, and those that are on their way."""
         jobs = dict(self._jobs.jobs)
         jobs |= {turn.job.name: turn.job for turn in self._turns.values() if turn.job is not None}
-        return [job.spec for job in jobs.values() if job.owner == owner and job.name != name]
+        return [job for job in jobs.values() if job.owner == owner and job.name != name]
 
     def _links_with(self, asked: events.SetLink) -> frozenset[LinkEnds]:
         fabric, ends = self._fabric, ends_of(asked.a, asked.b)
@@ -220,7 +232,9 @@ class Requests:
 
     def _graphs(self) -> Iterator[Job]:
         for job in self._jobs.jobs.values():
-            # A job that the fabric's file no longer fits is in no plan.
+            if not job.is_judged:
+                raise UnavailableError("the first plan since the start is being made (ask again in a moment)")
+            # A job that is too large is in no plan.
             with suppress(DocumentError):
                 yield job.job
 
@@ -236,7 +250,7 @@ class Requests:
                 created = job.name not in self._jobs.jobs
                 self._keep(job, now)
                 return [
-                    facts.JobAccepted(job.name, created, job.spec.flow_count),
+                    facts.JobAccepted(job.name, created, job.flow_count),
                     effects.Answer(request, job, created),
                 ]
             case events.ReportDistances(request, name, echelonflow):
@@ -289,9 +303,9 @@ class DryRuns:
     They are checked and planned like any other, but on a copy of the planner, and nothing is saved or written.
     """
 
-    def __init__(self, jobs: JobStore, check: Callable[[ChangeRequest, Instant], Change]) -> None:
+    def __init__(self, jobs: JobStore, requests: Requests) -> None:
         self._jobs = jobs
-        self._check = check
+        self._check, self._check_built = requests.check, requests.check_built
         self._asked: dict[int, Change] = {}
         """The dry runs that are not answered yet, by request."""
         self._due: deque[int] = deque()
@@ -325,7 +339,12 @@ class DryRuns:
         """Go on with a change whose job is built."""
         if not isinstance(built, RegisteredJob):
             return self._refuse(request, built)
-        self._asked[request].job = built
+        change = self._asked[request]
+        try:
+            self._check_built(change.asked, built)
+        except RefusedError as error:
+            return self._refuse(request, error)
+        change.job = built
         self._due.append(request)
         return []
 

@@ -19,6 +19,8 @@ ROUNDS = 6
 """Iterations of the slowest job alone for which a prediction runs."""
 MOST_FLOWS = 20_000
 """The number of flows, over all iterations, up to which a prediction takes seconds."""
+MOST_SHARED = 250_000
+"""The same for flows times jobs: the more jobs share links, the more flows each event concerns."""
 
 
 def slowdown(record: JobRecord[Number], end_s: float, alone_s: float) -> float:
@@ -47,23 +49,28 @@ def mean_time_s(spans: Sequence[tuple[float, float | None]], end_s: float) -> fl
     return fmean(counted_s)
 
 
-def flows_of_prediction(jobs: Sequence[Job], alone_s: Mapping[str, Fraction]) -> int:
+def flows_of_prediction(jobs: Sequence[Job], alone_s: Mapping[str, Fraction], rounds: int = ROUNDS) -> int:
     """Return how many flows the prediction for these jobs runs at most, over all iterations."""
-    end_s = _end_s(alone_s)
+    end_s = _end_s(alone_s, rounds)
     return sum(len(job.flows) * -(-end_s // alone_s[job.name]) for job in jobs)
 
 
 def predicted_slowdowns(
-    jobs: Sequence[Job], fabric: Fabric, planner: FluidPlanner, alone_s: Mapping[str, Fraction]
+    jobs: Sequence[Job],
+    fabric: Fabric,
+    planner: FluidPlanner,
+    alone_s: Mapping[str, Fraction],
+    rounds: int = ROUNDS,
 ) -> dict[str, float]:
-    """Return the slowdown of each job if all begin together, by name. `alone_s` has the seconds of an iteration alone.
+    """Return the slowdown of each job if all begin together, by name. `alone_s` has the seconds of an iteration alone;
+    so many `rounds` of the longest are simulated.
 
     Raises as `simulate` does.
     """
-    end_s = _end_s(alone_s)
+    end_s = _end_s(alone_s, rounds)
     run = simulate([replace(job, start_s=Fraction(0)) for job in jobs], fabric, planner, None, until=end_s)
     return {name: slowdown(record, float(end_s), float(alone_s[name])) for name, record in run.jobs.items()}
 
 
-def _end_s(alone_s: Mapping[str, Fraction]) -> Fraction:
-    return ROUNDS * max(alone_s.values(), default=Fraction(0))
+def _end_s(alone_s: Mapping[str, Fraction], rounds: int) -> Fraction:
+    return rounds * max(alone_s.values(), default=Fraction(0))

@@ -31,7 +31,7 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from echelon.jobs.graph import CollectiveStep, ComputeUnit, EchelonFlow, Flow
+from echelon.jobs.graph import CollectiveStep, ComputeUnit, EchelonFlow, Flow, spend
 
 Node = ComputeUnit | Flow | CollectiveStep
 _Begin = tuple[Mapping[int, int], int]
@@ -122,6 +122,7 @@ class _Graph:
         stack, seen = [(late, False)], {(late, False)}
         while stack:
             at, computed = stack.pop()
+            spend(len(self._before[at]))
             if at == early and computed:
                 return True
             for other in self._before[at]:
@@ -169,6 +170,7 @@ class _Graph:
         ends = dict.fromkeys(heads, 0)
         for at, before in enumerate(self._before):
             # Many nodes follow what the same heads precede: these share one mapping, and differ by how late they are.
+            spend(len(before))
             parts: dict[int, _Begin] = {}
             for other in before:
                 of, late = begins[other]
@@ -180,6 +182,7 @@ class _Graph:
             else:
                 joined: dict[int, int] = {}
                 for of, late in parts.values():
+                    spend(len(of))
                     for head, begins_at in of.items():
                         if heads[head] >= at and begins_at + late >= joined.get(head, 0):
                             joined[head] = begins_at + late
@@ -199,6 +202,7 @@ class _Graph:
         stack = [at]
         while stack:
             top = stack[-1]
+            spend(2 * len(self._after[top]))
             unknown = [other for other in self._after[top] if not self._computes[other] and other not in known]
             if unknown:
                 stack += unknown

@@ -7,10 +7,10 @@ other. `Collective` turns that into flows.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import chain
 from typing import Literal, NamedTuple
 
@@ -44,6 +44,19 @@ class Algorithm(ABC):
     @abstractmethod
     def flow_count(self, ranks: int) -> int:
         """Return the number of transfers of all rounds, without listing them."""
+
+    def pair_count(self, ranks: int) -> int:
+        """Return an upper bound on the pairs of a sender and a receiver, without listing them."""
+        return min(self.flow_count(ranks), ranks * (ranks - 1))
+
+    def step_count(self, ranks: int, times: int = 1, *, rounds: bool = False) -> int:
+        """Return an upper bound on the steps of so many collectives of the same ranks, by arithmetic.
+
+        A flow for each two ranks needs the list of all rounds once (`_pairs`), which is quick to make.
+        """
+        if rounds:
+            return 2 * times * self.flow_count(ranks)
+        return times * self.pair_count(ranks) + self.flow_count(ranks) // _LISTED_IN_A_STEP
 
     @abstractmethod
     def connection_bytes(self, ranks: int, size_bytes: int) -> int:
@@ -132,13 +145,19 @@ class Collective:
         )
 
 
-@cache
-def _pairs(algorithm: Algorithm, ranks: int) -> Mapping[tuple[int, int], Mapping[int, int]]:
-    """Return how often one rank sends each chunk to another, by these two."""
-    sent: dict[tuple[int, int], Counter[int]] = {}
+_LISTED_IN_A_STEP = 16
+"""Transfers that are listed in the time in which a step of a graph is made."""
+
+
+@lru_cache(maxsize=32)
+def _pairs(algorithm: Algorithm, ranks: int) -> Mapping[tuple[int, int], Sequence[int]]:
+    """Return the chunks that one rank sends to another, in ascending order, as often as it sends them."""
+    sent: dict[tuple[int, int], list[int]] = {}
     for each in algorithm.rounds(ranks):
         for transfer in each:
-            sent.setdefault((transfer.src, transfer.dst), Counter()).update(transfer.chunks)
+            sent.setdefault((transfer.src, transfer.dst), []).extend(transfer.chunks)
+    for chunks in sent.values():
+        chunks.sort()
     return sent
 
 
@@ -147,8 +166,7 @@ def pair_bytes(algorithm: Algorithm, ranks: int, size_bytes: int) -> dict[tuple[
     chunks = algorithm.chunks(ranks)
     smaller, larger = divmod(size_bytes, chunks)
     return {
-        pair: max(1, sum(times * (smaller + (chunk < larger)) for chunk, times in sent.items()))
-        for pair, sent in _pairs(algorithm, ranks).items()
+        pair: max(1, smaller * len(sent) + bisect_left(sent, larger)) for pair, sent in _pairs(algorithm, ranks).items()
     }
 
 
@@ -185,6 +203,9 @@ class Ring(AllReduce):
 
     def flow_count(self, ranks: int) -> int:
         return 2 * (ranks - 1) * ranks
+
+    def pair_count(self, ranks: int) -> int:
+        return ranks
 
     def connection_bytes(self, ranks: int, size_bytes: int) -> int:
         return 2 * (ranks - 1) * -(-size_bytes // ranks)
@@ -390,6 +411,9 @@ class AllReduceHalf(Algorithm):
     def flow_count(self, ranks: int) -> int:
         return self.whole.flow_count(ranks) // 2
 
+    def pair_count(self, ranks: int) -> int:
+        return self.whole.pair_count(ranks)
+
     def connection_bytes(self, ranks: int, size_bytes: int) -> int:
         return self.whole.connection_bytes(ranks, size_bytes)
 
@@ -510,6 +534,9 @@ class Gloo(Algorithm):
 
     def flow_count(self, ranks: int) -> int:
         return _AT_A_TIME * (ranks - 1) * ranks * (1 + self.adds)
+
+    def pair_count(self, ranks: int) -> int:
+        return ranks
 
     def connection_bytes(self, ranks: int, size_bytes: int) -> int:
         return (ranks - 1) * (1 + self.adds) * _AT_A_TIME * -(-size_bytes // (_AT_A_TIME * ranks))

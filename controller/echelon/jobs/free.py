@@ -26,7 +26,7 @@ from echelon.jobs.analysis import ordered
 from echelon.jobs.arrangement import arrange
 from echelon.jobs.collectives import OPERATIONS, Algorithm, Collective
 from echelon.jobs.combinators import Block, Step, flow, parallel
-from echelon.jobs.graph import LOCAL, CollectiveStep, ComputeUnit, Flow, GraphError, IterationGraph
+from echelon.jobs.graph import LOCAL, CollectiveStep, ComputeUnit, Flow, GraphError, IterationGraph, spend
 
 _FLOW_OF_COLLECTIVE = re.compile(r"(.+)-[kw][0-9]+-[cw][0-9]+")
 
@@ -86,7 +86,7 @@ class FreeGraph:
         self._in_order()
 
     def flow_count(self) -> int:
-        """Return how many flows the iteration graph has, without building it."""
+        """Return how many flows the iteration graph has, without its dependencies."""
         return sum(1 for _ in self._messages())
 
     def connection_bytes(self) -> int:
@@ -253,6 +253,7 @@ def _placed(
     instead: dict[str, tuple[str, ...]] = {}
     """The nodes to wait for in place of each transfer that takes no time."""
     for step, after in steps:
+        spend(sum(len(instead[name]) if name in instead else 1 for name in after))
         if any(name in instead for name in after):
             after = tuple(dict.fromkeys(other for name in after for other in instead.get(name, (name,))))
         if isinstance(step, ComputeUnit):

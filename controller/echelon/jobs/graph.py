@@ -10,7 +10,9 @@ times* are related by an arrangement function. The function is given as offsets 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -23,6 +25,34 @@ class GraphError(CodedError, ValueError):
     """An iteration graph with a cycle, a missing name, or a name that two steps have."""
 
     code: Code = "invalid-value"
+
+
+_WORK: ContextVar[list[int] | None] = ContextVar("work", default=None)
+
+
+@contextmanager
+def limited_work(most: int) -> Iterator[None]:
+    """Let graphs that are built inside raise `GraphError` when that takes more work: dependencies that are followed.
+
+    Each step of a collective may wait for each of the one before, and each flow may be due by each that precedes it.
+    """
+    before = _WORK.set([most, most])
+    try:
+        yield
+    finally:
+        _WORK.reset(before)
+
+
+def spend(work: int) -> None:
+    """Do some of the work that `limited_work` limits."""
+    left = _WORK.get()
+    if left is not None:
+        left[0] -= work
+        if left[0] < 0:
+            raise GraphError(
+                f"takes more than {left[1]} dependencies to follow (use rings, fewer ranks, layers or micro-batches)",
+                code="too-large",
+            )
 
 
 LOCAL = "local"

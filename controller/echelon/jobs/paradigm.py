@@ -36,6 +36,10 @@ class Paradigm(Section):
     def flow_count(self, workers: int) -> int:
         """Return how many flows the graph has, without building it."""
 
+    def step_count(self, workers: int) -> int:
+        """Return an upper bound on the steps of the graph, flows and others, by arithmetic."""
+        return 3 * self.flow_count(workers) + workers
+
     @abstractmethod
     def connection_bytes(self, workers: int) -> int:
         """Return an upper bound on what one connection carries in an iteration, without building the graph."""

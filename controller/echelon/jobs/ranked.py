@@ -67,7 +67,7 @@ class Mesh(Generic[R]):
 
 V = TypeVar("V")
 MOST_STEPS = 1_000_000
-"""The largest number of steps, collectives counted as one, of a graph that is built."""
+"""The largest number of steps of a graph that is built."""
 
 
 class RankedParadigm(Paradigm):
@@ -86,8 +86,12 @@ class RankedParadigm(Paradigm):
         """Return the steps of one iteration of `ranks`, with their dependencies."""
 
     @abstractmethod
-    def step_count(self, ranks: int) -> int:
-        """Return an upper bound on the number of steps, without building them."""
+    def rank_steps(self, ranks: int) -> int:
+        """Return an upper bound on what `steps` becomes, with all flows of collectives, by arithmetic."""
+
+    def step_count(self, workers: int) -> int:
+        ranks = workers * self.ranks_per_worker
+        return ranks + self.rank_steps(ranks)
 
     def check_ranks(self, ranks: int) -> None:
         """Raise `echelon.documents.problem` if the section does not fit the number of ranks."""
@@ -113,13 +117,12 @@ class RankedParadigm(Paradigm):
         return "needs flows that follow each other in the same order in every iteration, which these need not do"
 
     def check(self, workers: Sequence[str]) -> None:
-        ranks = len(workers) * self.ranks_per_worker
-        self.check_ranks(ranks)
-        steps = self.step_count(ranks)
+        steps = self.step_count(len(workers))
         if steps > MOST_STEPS:
             raise problem(
-                f"makes {steps} steps, more than {MOST_STEPS} (merge layers or micro-batches)", code="too-large"
+                f"makes up to {steps} steps, more than {MOST_STEPS} (merge layers or micro-batches)", code="too-large"
             )
+        self.check_ranks(len(workers) * self.ranks_per_worker)
 
 
 def value_of(value: V | tuple[V, ...], place: int) -> V:

@@ -30,7 +30,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, ModelWrapValidatorHandler, create_model, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, ValidationInfo, create_model, model_validator
 from pydantic_core import PydanticCustomError
 
 from echelon.documents import (
@@ -46,9 +46,13 @@ from echelon.documents import (
     refuse,
 )
 from echelon.jobs.paradigm import Paradigm, registered
+from echelon.jobs.ranked import MOST_STEPS
 from echelon.quantities import shown
 
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
+UNBUILT = "unbuilt"
+"""The key of a context in which a file is checked without what takes as long as building its graph: whoever builds it
+refuses one of too many steps, and asks `JobSpec.carried_refusal`."""
 COUNTED_BYTES = 1 << 32
 """The most bytes of a connection that a switch can count in an iteration."""
 LONGEST_GAP_S = Fraction(1 << 32, 10**6)
@@ -149,7 +153,7 @@ class JobSpec(Section):
 
     @property
     def flow_count(self) -> int:
-        """Return how many flows the iteration graph has, without building it."""
+        """Return how many flows the iteration graph has. Of ranks, this takes as long as building it."""
         return self.paradigm.flow_count(len(self.workers))
 
     def with_profile_error(self, error: Fraction) -> JobSpec:
@@ -170,11 +174,11 @@ class JobSpec(Section):
         return validate(data)
 
     @model_validator(mode="after")
-    def _check(self) -> JobSpec:
-        refuse(self._faults())
+    def _check(self, info: ValidationInfo) -> JobSpec:
+        refuse(self._faults(counted=not (info.context or {}).get(UNBUILT)))
         return self
 
-    def _faults(self) -> Iterator[PydanticCustomError]:
+    def _faults(self, *, counted: bool) -> Iterator[PydanticCustomError]:
         seen: set[str] = set()
         for index, worker in enumerate(self.workers):
             if worker in seen:
@@ -193,6 +197,9 @@ class JobSpec(Section):
             reason = f"is missing (add the section that 'parallelism: {self.parallelism}' needs)"
             yield problem(reason, self.parallelism, code="missing-key")
             return
+        if not counted and self.paradigm.step_count(len(self.workers)) > MOST_STEPS:
+            # Checking takes long, too. Whoever builds graphs refuses this one.
+            return
         try:
             self.paradigm.check(self.workers)
         except PydanticCustomError as error:
@@ -204,15 +211,17 @@ class JobSpec(Section):
         # Echelon's senders send in this order, and programs in their own, which differs only within an iteration.
         if refusal := self.paradigm.counting_refusal(exactly=self.recognition.by == "bytes"):
             yield problem(f"'{self.recognition.by}' {refusal} (use the shim)", "recognition", "by", code="not-allowed")
-        carried = self.paradigm.connection_bytes(len(self.workers))
-        if carried >= COUNTED_BYTES:
-            yield problem(
-                f"'{self.recognition.by}' cannot tell flows apart on a connection that carries {carried} B in an "
-                "iteration (the limit is 4 GiB: use the shim)",
-                "recognition",
-                "by",
-                code="too-large",
-            )
+        if counted and (refusal := self.carried_refusal(self.paradigm.connection_bytes(len(self.workers)))):
+            yield problem(refusal, "recognition", "by", code="too-large")
+
+    def carried_refusal(self, carried: int) -> str | None:
+        """Return why switches cannot count what a connection of `carried` bytes carries, and what to do, or None."""
+        if self.recognition.by == "shim" or carried < COUNTED_BYTES:
+            return None
+        return (
+            f"'{self.recognition.by}' cannot tell flows apart on a connection that carries {carried} B in an "
+            "iteration (the limit is 4 GiB: use the shim)"
+        )
 
 
 def _nested(data: dict[str, Any], axes: Sequence[object]) -> dict[str, Any]:

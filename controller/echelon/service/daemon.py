@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
@@ -17,7 +18,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
-from echelon.control.facts import RequestAnswered
+from echelon.control.facts import LoopLagged, RequestAnswered
 from echelon.documents import DocumentError
 from echelon.service import logs
 from echelon.service.api.app import create_app
@@ -47,6 +48,11 @@ _FULL_SHARE = 1 / 1000
 BAD_INPUT = 2
 FAILED = 1
 
+_LAG_PERIOD_S = 0.05
+"""Interval at which the event loop's lag is measured."""
+_SWITCH_INTERVAL_S = 0.001
+"""The longest time for which a thread that plans keeps the event loop waiting, each time that the loop has waited for
+something else."""
 _LEADER_POLL_S = 1.0
 """Interval at which a standby asks the store who leads."""
 _RETRY_S = 1.0
@@ -71,6 +77,7 @@ def serve(config: ServiceConfig, read: Callable[[], ServiceConfig]) -> int:
     At SIGHUP, `read` returns the configuration as it is then, or raises `DocumentError`.
     """
     logs.configure(config.log.format, config.log.level)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         asyncio.run(_Daemon(config, read).run())
     except (DocumentError, ListenError, StoreError) as error:
@@ -122,6 +129,7 @@ class _Daemon:
             asyncio.create_task(self._lead_again_and_again(store, candidate)),
             asyncio.create_task(self._know_the_leader(store)),
             asyncio.create_task(_say_alive()),
+            asyncio.create_task(watch_loop(self._metrics.count)),
             asyncio.create_task(collect_when_quiet(self._is_quiet, self._is_starting)),
         }
         try:
@@ -270,6 +278,15 @@ async def _say_alive() -> None:
     while True:
         notify_alive()
         await asyncio.sleep(period_s or 3600.0)
+
+
+async def watch_loop(tell: Callable[[LoopLagged], None]) -> None:
+    """Tell how late the event loop is. Runs until it is cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due_s = loop.time() + _LAG_PERIOD_S
+        await asyncio.sleep(_LAG_PERIOD_S)
+        tell(LoopLagged(max(0.0, loop.time() - due_s)))
 
 
 async def _end_tasks() -> None:

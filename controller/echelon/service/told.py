@@ -178,6 +178,8 @@ METRICS = (
                (*_request(fact), str(fact.status), fact.role if fact.role in _ROLES else "none"): 1})),
     Metric("histogram", "api_request_seconds", "Time to answer a request", {"method": (), "route": ()},
            _of(facts.RequestAnswered, lambda fact: {_request(fact): fact.duration_s}), _REQUEST_S),
+    Metric("histogram", "loop_lag_seconds", "How late the event loop comes back to what is due", _ONE,
+           _of(facts.LoopLagged, lambda fact: fact.lag_s), _WRITE_S),
     Metric("histogram", "store_commit_seconds", "Time until a change is durable", _ONE,
            _of(facts.ChangeCommitted, lambda fact: fact.duration_s), _COMMIT_S),
     Metric("counter", "store_commit_failures", "Changes that the store failed to commit", _ONE,

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from echelon.control import rehearsal
 from echelon.control.effects import Install, MakePlan, Refuse, Rehearse, Save
 from echelon.control.errors import RefusedError, UnknownError
 from echelon.control.events import (
@@ -253,3 +255,18 @@ def test_no_client_is_left_without_an_answer(world: World) -> None:
     world.tell(LeadershipLost())
     assert {request for request in asked if request not in world.answers} == {asked[0], asked[1]}
     assert not world.waiting(Install)
+
+
+@pytest.mark.parametrize(("most", "predicted"), [(10**6, True), (300, True), (1, False)])
+def test_fewer_iterations_are_simulated_where_many_jobs_are_concerned(most: int, predicted: bool) -> None:
+    world = World(two_by_two())
+    world.start()
+    for number in range(6):
+        world.register(ring(f"j{number}", "h1", "h3"))
+    world.run()
+    with patch.object(rehearsal, "MOST_SHARED", most):
+        asked = world.dry_run(setting("leaf1", "spine1", drained=True))
+        world.run()
+    outcome = world.answer(asked)
+    assert (outcome.unpredicted is None) == predicted
+    assert {one.after is not None for one in outcome.forecasts} == {predicted}

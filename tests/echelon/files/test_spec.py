@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 
-from echelon.documents import parse_document
+from echelon.documents import DocumentError, parse_document
 from echelon.jobs import build_job
 from echelon.jobs.analysis import connections
-from echelon.jobs.spec import JobSpec
+from echelon.jobs.spec import JobSpec, make_job_spec
 from tests.drawing import examples
 from tests.echelon.jobs.documents import job_documents
 
@@ -32,3 +33,14 @@ def test_a_large_job_is_counted_at_once() -> None:
     data = {"compute": "1 s", "gradient": "1 GB"}
     spec = parse_document(JobSpec, {"job": "j", "parallelism": "data", "workers": workers, "data": data}, "job")
     assert spec.flow_count == 1_998_000
+
+
+def test_of_very_many_unknown_keys_the_first_are_named() -> None:
+    with pytest.raises(DocumentError) as caught:
+        make_job_spec(**{f"k{number}": 1 for number in range(60_000)})
+    assert caught.value.code == "unknown-key"
+    assert "60000 unknown keys, 'k0', 'k1', 'k2', 'k3', 'k4' and 59995 more" in caught.value.reason
+    nodes = [{f"k{number}": 1} for number in range(60_000)]
+    with pytest.raises(DocumentError) as caught:
+        make_job_spec(job="a", parallelism="graph", workers=["h1", "h2"], graph={"nodes": nodes})
+    assert (caught.value.path, len(caught.value.others)) == ("graph.nodes[0].k0", 1)

@@ -23,6 +23,7 @@ from echelon.jobs.collectives import (
     Round,
     chunk_bytes,
     chunks_bytes,
+    pair_bytes,
 )
 from echelon.jobs.graph import EchelonFlow, Job
 from tests.drawing import examples
@@ -109,6 +110,7 @@ def test_flows_and_bytes_are_counted_without_the_rounds(drawn: tuple[str, int], 
     algorithm, n = ALGORITHMS[drawn[0]], drawn[1]
     job = job_of(algorithm, n, n + extra)
     assert algorithm.flow_count(n) == len(job.flows)
+    assert algorithm.pair_count(n) >= len(pair_bytes(algorithm, n, n + extra))
     carried = [sum(flow.size_bytes for flow in flows) for flows in connections(job).values()]
     chunks = Counter(
         (transfer.src, transfer.dst) for each in algorithm.rounds(n) for transfer in each for _ in transfer.chunks

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from echelon.documents import parse_document
+from echelon.documents import DocumentError, parse_document
 from echelon.jobs import build_job
 from echelon.jobs.analysis import connections, with_profile_error
+from echelon.jobs.graph import GraphError, limited_work
 from echelon.jobs.paradigm import registered
-from echelon.jobs.spec import JobSpec
+from echelon.jobs.spec import UNBUILT, JobSpec
+from tests.soak.work import SECTIONS, job_file
 
 EXAMPLES = {
     title: example for paradigm in registered().sections.values() for title, example in paradigm.examples.items()
@@ -39,10 +44,25 @@ def test_an_example_is_a_job_of_which_all_is_known_beforehand(title: str) -> Non
     job = build_job(spec)
     assert set(job.workers) == set(spec.hosts)
     assert spec.flow_count == len(job.flows)
+    assert spec.paradigm.step_count(len(spec.workers)) >= len(job.flows) + len(job.computes)
     carried = [sum(flow.size_bytes for flow in flows) for flows in connections(job).values()]
     assert spec.paradigm.connection_bytes(len(spec.workers)) >= max(carried)
     wrong = Fraction(1, 5)
     assert build_job(spec.with_profile_error(wrong)) == with_profile_error(job, wrong)
+
+
+def test_a_graph_has_no_more_steps_than_are_counted_beforehand() -> None:
+    """Of random files of each paradigm, those that are small enough to be built."""
+    rng = Random(1)
+    built: Counter[str] = Counter()
+    while len(built) < len(SECTIONS) or min(built.values()) < 3:
+        file = job_file(rng)
+        with suppress(DocumentError, GraphError), limited_work(10**6):
+            spec = parse_document(JobSpec, file, "job", {UNBUILT: True})
+            if (counted := spec.paradigm.step_count(len(spec.workers))) < 2000:
+                job = build_job(spec)
+                assert counted >= len(job.flows) + len(job.computes), file
+                built[spec.parallelism] += 1
 
 
 def test_steps_say_themselves_what_they_are() -> None:

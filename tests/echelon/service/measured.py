@@ -50,6 +50,7 @@ def exercised() -> Metrics:
         facts.RequestAnswered("GET", "/jobs/{name}", 200, "operator", 0.002),
         facts.ChangeCommitted(0.003),
         facts.CommitFailed(),
+        facts.LoopLagged(0.03),
     ):
         metrics.count(fact)
     with patch("time.time", return_value=1e9):

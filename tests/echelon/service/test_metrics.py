@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from random import Random
 from typing import get_args
@@ -17,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from echelon.control import facts
 from echelon.control.lines import JobState
+from echelon.service import daemon
 from echelon.service import told as module
 from echelon.service.told import Metrics
 from echelon.southbound.lifecycle import State
@@ -247,3 +250,20 @@ def test_all_series_of_a_job_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None
     metrics.count(facts.JobLeft("a"))
     left = {sample.labels["training_job"] for sample in families(metrics)["echelon_by_host"].samples}
     assert left == {"b"}
+
+
+def test_a_loop_that_is_held_up_is_told() -> None:
+    told: list[float] = []
+
+    async def hold_up() -> None:
+        watching = asyncio.create_task(daemon.watch_loop(lambda fact: told.append(fact.lag_s)))
+        while len(told) < 2:
+            await asyncio.sleep(0)
+        time.sleep(0.5)
+        before = len(told)
+        while len(told) == before:
+            await asyncio.sleep(0)
+        watching.cancel()
+
+    asyncio.run(hold_up())
+    assert told[-1] > 0.4

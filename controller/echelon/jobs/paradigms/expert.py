@@ -26,7 +26,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from echelon.documents import Duration, PositiveReal, Size, problem
-from echelon.jobs.collectives import AllReduceName
+from echelon.jobs.collectives import ALL_REDUCES, AllReduceName
 from echelon.jobs.combinators import Block, Step, collective, compute, parallel, replicate, series
 from echelon.jobs.paradigms.tensor import check_collective
 from echelon.jobs.ranked import Mesh, RankedParadigm
@@ -86,8 +86,11 @@ class Expert(RankedParadigm):
             raise problem(reason, "gradient", code="missing-key")
         check_collective(self.collective, groups, False)
 
-    def step_count(self, ranks: int) -> int:
-        return self.layers * (4 * ranks + 4 * ranks // self.group) + self.group
+    def rank_steps(self, ranks: int) -> int:
+        groups = ranks // self.group
+        exchanged = 4 * self.layers * ranks * self.group
+        summed = ALL_REDUCES[self.collective].step_count(groups, self.group) if groups > 1 else 0
+        return 4 * self.layers * ranks + exchanged + summed
 
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
         mesh = Mesh(ranks, {"group": len(ranks) // self.group, "expert": self.group})

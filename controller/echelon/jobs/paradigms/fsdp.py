@@ -27,7 +27,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from echelon.documents import Duration, Durations, Sizes, problem
-from echelon.jobs.collectives import AllReduceName
+from echelon.jobs.collectives import ALL_REDUCES, AllReduceName
 from echelon.jobs.combinators import Block, Step, collective, compute, parallel, replicate, series
 from echelon.jobs.paradigms.tensor import check_collective
 from echelon.jobs.ranked import RankedParadigm, value_of
@@ -77,8 +77,9 @@ class Fsdp(RankedParadigm):
             raise problem(f"does not go with 'zero: {self.zero}', which gathers no layers ahead", "prefetch")
         check_collective(self.collective, ranks, True)
 
-    def step_count(self, ranks: int) -> int:
-        return self.layers * (2 * ranks + 3) + ranks
+    def rank_steps(self, ranks: int) -> int:
+        shared = ALL_REDUCES[self.collective].step_count(ranks, 3 * self.layers)
+        return (2 * self.layers + 1) * ranks + shared
 
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
         numbers = range(1, self.layers + 1)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal, Self
@@ -21,6 +22,8 @@ from echelon.jobs.ranked import RankedParadigm
 from echelon.quantities import size_bytes, size_text
 
 Rank = Annotated[int, Field(strict=True, ge=0, le=10**6)]
+# A document of a megabyte has a hundred thousand mistakes, and one is explained: lists end at their first.
+Ranks = Annotated[tuple[Rank, ...], Field(fail_fast=True)]
 SizeOrNone = Annotated[int, PlainValidator(size_bytes), PlainSerializer(size_text, when_used="json")]
 """Bytes; 0 or more."""
 KINDS = ("compute", "send", "collective")
@@ -38,7 +41,7 @@ class Node(Section):
     """A node: a rank computes, a rank sends to another, or ranks run a collective."""
 
     name: Annotated[StepName, Field(description="the node's name, e.g. forward-0")]
-    after: tuple[StepName, ...] = ()
+    after: Annotated[tuple[StepName, ...], Field(fail_fast=True)] = ()
     """The nodes before. Each rank starts its part of this node when it has finished its part of them."""
     micro_batch: Annotated[int, Field(strict=True, ge=1, le=10**6)] | None = None
     """The number of the micro-batch that the node belongs to."""
@@ -54,9 +57,11 @@ class Node(Section):
     """The bytes sent, or the size of a collective's tensor."""
     collective: Literal[tuple(OPERATIONS)] | None = None  # type: ignore[valid-type]
     """The kind of collective of a node that communicates."""
-    matrix: tuple[tuple[SizeOrNone, ...], ...] | None = None
+    matrix: (
+        Annotated[tuple[Annotated[tuple[SizeOrNone, ...], Field(fail_fast=True)], ...], Field(fail_fast=True)] | None
+    ) = None
     """Instead of `bytes`, how much each rank of an all-to-all (row) sends to each (column)."""
-    group: Name | tuple[Rank, ...] | None = None
+    group: Name | Ranks | None = None
     """The ranks of the collective, or the name of a group of the graph."""
     algorithm: Name | None = None
     """The algorithm of the collective; default: the first of its kind."""
@@ -129,8 +134,10 @@ class Graph(RankedParadigm):
     }
     compute_times: ClassVar[frozenset[str]] = frozenset()
 
-    nodes: Annotated[tuple[Node, ...], Field(min_length=1, description="the nodes of the graph, as a list")]
-    groups: Mapping[Name, tuple[Rank, ...]] = Field(default_factory=dict)
+    nodes: Annotated[
+        tuple[Node, ...], Field(fail_fast=True, min_length=1, description="the nodes of the graph, as a list")
+    ]
+    groups: Mapping[Name, Ranks] = Field(default_factory=dict)
     """Names for lists of ranks."""
     sends: Literal["together", "in-turn"] = "together"
     """together: a worker sends all flows at once. in-turn: one after the other, in the order in which they start."""
@@ -153,8 +160,21 @@ class Graph(RankedParadigm):
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
         return tuple(node.step(self.groups) for node in self.nodes)
 
-    def step_count(self, ranks: int) -> int:
-        return len(self.nodes)
+    def rank_steps(self, ranks: int) -> int:
+        steps = len(self.nodes) + sum(len(node.after) for node in self.nodes)
+        kinds: Counter[tuple[str, str | None, int, bool]] = Counter()
+        for node in self.nodes:
+            if node.matrix is not None:
+                steps += len(node.matrix) ** 2
+            elif node.collective is not None:
+                group = self.groups[node.group] if isinstance(node.group, str) else node.group or ()
+                kinds[node.collective, node.algorithm, len(group), node.steps == "rounds"] += 1
+        for (operation, name, size, rounds), times in kinds.items():
+            algorithms = OPERATIONS[operation]
+            # `check_ranks` refuses an unknown algorithm.
+            algorithm = algorithms.get(str(name), next(iter(algorithms.values())))
+            steps += times * size + algorithm.step_count(size, times, rounds=rounds)
+        return steps
 
     def check_ranks(self, ranks: int) -> None:
         try:

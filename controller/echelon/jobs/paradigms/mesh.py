@@ -22,14 +22,16 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from echelon.documents import Durations, PositiveReal, Sizes, problem
-from echelon.jobs.collectives import AllReduceName
+from echelon.jobs.collectives import ALL_REDUCES, AllReduceName
 from echelon.jobs.combinators import Block, Step, collective, flow, parallel, series
-from echelon.jobs.paradigms.tensor import BLOCKS, TensorLayers, check_collective
+from echelon.jobs.paradigms.tensor import TensorLayers, check_collective
 from echelon.jobs.pipelines import SCHEDULES, Pass, connected
 from echelon.jobs.ranked import Mesh, RankedParadigm, value_of
 
 Axis = Literal["data", "pipeline", "tensor"]
 AXES: tuple[Axis, ...] = ("data", "pipeline", "tensor")
+RANKS_FOUND = 64
+"""Ranks that are looked through in the time in which a step is made."""
 Length = Annotated[int, Field(strict=True, ge=1, le=100_000)]
 
 
@@ -155,9 +157,14 @@ class MeshOfRanks(RankedParadigm):
         many = self.micro_batches
         return many if isinstance(many, tuple) else (Fraction(1),) * many
 
-    def step_count(self, ranks: int) -> int:
-        in_pass = 2 * ranks * (1 if self.tensor == 1 else 3 * len(BLOCKS) * self.layers)
-        return len(self.sizes) * in_pass + ranks
+    def rank_steps(self, ranks: int) -> int:
+        layers = TensorLayers(range(self.tensor), self.layers, self.collective, self.sequence_parallel)
+        directions = 3 if SCHEDULES[self.schedule].splits_backward else 2
+        stages = self.data * self.pipeline
+        passes = directions * stages * (self.chunks or 1) * len(self.sizes)
+        summed = ALL_REDUCES[self.collective].step_count(self.data, self.pipeline * self.tensor)
+        # Finding the ranks of each stage takes a little time for each rank.
+        return passes * (layers.step_count() + self.tensor) + summed + stages * ranks // RANKS_FOUND
 
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
         mesh = Mesh(ranks, {axis: getattr(self, axis) for axis in self.order})

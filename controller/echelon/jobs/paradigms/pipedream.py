@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from echelon.documents import Durations, Sizes, problem
-from echelon.jobs.collectives import AllReduceName
+from echelon.jobs.collectives import ALL_REDUCES, AllReduceName
 from echelon.jobs.combinators import Step
 from echelon.jobs.paradigms.tensor import check_collective
 from echelon.jobs.pipelines import ReplicatedStage, one_f_one_b_rr
@@ -89,8 +89,10 @@ class PipeDream(RankedParadigm):
         for workers in replicas:
             check_collective(self.collective, workers, False)
 
-    def step_count(self, ranks: int) -> int:
-        return self.mini_batches * 5 * len(self._replicas(ranks))
+    def rank_steps(self, ranks: int) -> int:
+        algorithm, replicas = ALL_REDUCES[self.collective], self._replicas(ranks)
+        sums = (algorithm.step_count(each, -(-self.mini_batches // each)) for each in replicas if each > 1)
+        return self.mini_batches * 4 * len(replicas) + sum(sums)
 
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
         replicas = self._replicas(len(ranks))

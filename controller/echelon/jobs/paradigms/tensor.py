@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -31,15 +31,20 @@ class TensorLayers:
     of a block once more in the backward pass while that computes; this is left out here.
     """
 
-    group: Sequence[str]
+    group: Sequence[Any]
+    """The names of the ranks. Only their number counts for `step_count`."""
     layers: int
-    algorithm: str
+    algorithm: AllReduceName
     sequence_parallel: bool = False
 
-    def steps(self) -> int:
-        """Return how many steps a pass has."""
+    def step_count(self) -> int:
+        """Return an upper bound on the steps of a pass, with all flows of its collectives."""
         ranks = len(self.group)
-        return ranks if ranks == 1 else self.layers * len(BLOCKS) * (ranks + 2)
+        if ranks == 1:
+            return 1
+        passes = self.layers * len(BLOCKS)
+        shared = passes * (1 + self.sequence_parallel)
+        return passes * ranks + ALL_REDUCES[self.algorithm].step_count(ranks, shared)
 
     def one_pass(
         self, name: str, direction: str, duration_s: Fraction, size_bytes: int, micro_batch: int | None = None
@@ -102,8 +107,8 @@ class Tensor(RankedParadigm):
             layers.one_pass("backward", "backward", self.backward, self.activation),
         ).nodes()
 
-    def step_count(self, ranks: int) -> int:
-        return 2 * len(BLOCKS) * self.layers * (ranks + 2)
+    def rank_steps(self, ranks: int) -> int:
+        return 2 * TensorLayers(range(ranks), self.layers, self.collective, self.sequence_parallel).step_count()
 
     def check_ranks(self, ranks: int) -> None:
         check_collective(self.collective, ranks, self.sequence_parallel)

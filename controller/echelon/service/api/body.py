@@ -154,21 +154,6 @@ def parsed(model: type[S]) -> Callable[..., Awaitable[S]]:
     return parse
 
 
-def checked(model: type[Section]) -> Callable[..., Awaitable[dict[str, Any]]]:
-    """Return a dependency that yields the body as it was sent, for a service that checks it against `model` itself.
-
-    It refuses a large faulty body, since explaining the fault could take the service seconds. It raises
-    `DocumentError`.
-    """
-
-    async def check(data: Mapping, request: Request) -> dict[str, Any]:
-        if request.state.body_bytes > LARGE:
-            await _beside(request, lambda: parse_document(model, data, ""))
-        return data
-
-    return check
-
-
 def described(model: type[BaseModel], **examples: Any) -> dict[str, Any]:
     """Return the body's description for OpenAPI. `schema.document` adds the models."""
     content: dict[str, Any] = {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}

@@ -9,6 +9,8 @@ from echelon.service.api.settings import Resource
 from echelon.service.api.switches import EntryResource, QueueResource
 
 if TYPE_CHECKING:
+    from fastapi import Response
+
     from echelon.control import events
     from echelon.control.rehearsal import ChangeOutcome
     from echelon.lowering.difference import OwnedEntry
@@ -82,15 +84,16 @@ def _entries(entries: Iterable[OwnedEntry]) -> tuple[EntryResource, ...]:
     return tuple(EntryResource.of(one, owner) for owner, one in entries)
 
 
-async def rehearsed(leader: Leader, make: Callable[[int], events.ChangeRequest]) -> DryRunResource:
-    """Return what a change would do. `make` returns the change for the number of a request. It is checked and planned,
-    and nothing else."""
+async def rehearsed(leader: Leader, make: Callable[[int], events.ChangeRequest]) -> Response:
+    """Return what a change would do, a `DryRunResource`. `make` returns the change for the number of a request. It is
+    checked and planned, and nothing else."""
     import asyncio
 
     from echelon.control.events import DryRun
+    from echelon.service.api.routing import whole
 
     outcome = await leader.ask(
         lambda request: DryRun(request, make(request)), lambda answer: cast("ChangeOutcome", answer.value)
     )
     # A policy may change every entry of the fabric.
-    return await asyncio.to_thread(DryRunResource.of, outcome)
+    return await asyncio.to_thread(lambda: whole(DryRunResource.of(outcome)))

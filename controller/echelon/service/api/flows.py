@@ -104,7 +104,8 @@ def _spans(seen: Iterable[SeenFlow], plan: Plan, jobs: Mapping[str, RegisteredJo
     for flow in seen:
         if flow.job not in known:
             paths = {one.flow: links_of(one.path) for one in plan.by_job.get(flow.job, ())}
-            sizes = {one.name: one.size_bytes for one in jobs[flow.job].job.flows} if flow.job in jobs else {}
+            graph = jobs[flow.job].graph if flow.job in jobs else None
+            sizes = {} if graph is None else {one.name: one.size_bytes for one in graph.flows}
             known[flow.job] = {name: (sizes[name], links) for name, links in paths.items() if name in sizes}
         if (found := known[flow.job].get(flow.flow)) is not None:
             out.append(FlowSpan(flow.job, flow.start_s, flow.finish_s, *found))

@@ -65,7 +65,7 @@ class EchelonFlowReport(Resource):
     def of(cls, job: "RegisteredJob", seen: "JobView | None") -> "tuple[EchelonFlowReport, ...]":
         """Return what switches saw of a job's EchelonFlows."""
         reports = []
-        for one in job.job.echelonflows:
+        for one in () if job.graph is None else job.graph.echelonflows:
             view = None if seen is None else seen.echelonflows.get(one.name)
             distances_s = None if view is None else view.distances_s
             reports.append(
@@ -94,12 +94,10 @@ class FlowNumbers(Resource):
     number: int
 
     @classmethod
-    def of(cls, job: "RegisteredJob") -> "tuple[FlowNumbers, ...]":
-        """Return all flows of a job."""
-        return tuple(
-            cls(name=flow.name, src=flow.src, dst=flow.dst, size_bytes=flow.size_bytes, number=number)
-            for number, flow in enumerate(job.job.flows)
-        )
+    def of(cls, job: "RegisteredJob") -> "Iterator[FlowNumbers]":
+        """Yield all flows of a job."""
+        for number, flow in enumerate(() if job.graph is None else job.graph.flows):
+            yield cls(name=flow.name, src=flow.src, dst=flow.dst, size_bytes=flow.size_bytes, number=number)
 
 
 class HostMeasurement(Resource):
@@ -143,7 +141,7 @@ class SizeReport(Resource):
     @classmethod
     def of(cls, job: "RegisteredJob", measured: Measured) -> "Iterator[SizeReport]":
         """Yield the sizes of an iteration in each direction in which a host measured them."""
-        if not measured:
+        if not measured or job.graph is None:
             return
         profiled, used = profiled_bytes(job.profiled), profiled_bytes(job.reported)
         for host, iterations in sorted(measured.items()):
@@ -170,6 +168,7 @@ class JobResource(Resource):
     workers: tuple[str, ...]
     """All hosts of the job, including a parameter server."""
     flow_count: int
+    """0: not counted yet since the start, or too large to be built (`problem`)."""
     alone_iteration_s: float | None = None
     """Duration of an iteration on an otherwise empty fabric, in the fluid model; None: not computed yet."""
     iteration_times_s: tuple[float, ...] = ()
@@ -185,8 +184,8 @@ class JobResource(Resource):
     """Timings of the change that last installed it."""
 
     @classmethod
-    def of(cls, job: "RegisteredJob", machine: "Machine", *, with_flows: bool = False) -> "JobResource":
-        """Return all that is known of a job."""
+    def of(cls, job: "RegisteredJob", machine: "Machine") -> "JobResource":
+        """Return all that is known of a job but its flows."""
         state, problem = machine.progress.state(job.name)
         times, installed_at = machine.progress.times(job.name)
         seen, measured = machine.view(job.name), machine.measured(job)
@@ -199,13 +198,12 @@ class JobResource(Resource):
             accepted_at=job.accepted_at,
             installed_at=installed_at,
             workers=tuple(job.spec.hosts),
-            flow_count=job.spec.flow_count,
+            flow_count=job.flow_count,
             alone_iteration_s=machine.alone_iteration_s(job.name),
             iteration_times_s=() if seen is None else _floats(seen.iteration_times_s),
             echelonflows=EchelonFlowReport.of(job, seen),
             measurements=tuple(HostMeasurement.of(host, latest) for host, latest in sorted(measured.items())),
             sizes=tuple(SizeReport.of(job, measured)),
-            flows=FlowNumbers.of(job) if with_flows else (),
             timings=None if times is None else Timings.model_validate(times, from_attributes=True),
         )
 
@@ -217,6 +215,7 @@ class JobSummary(Resource):
     parallelism: str
     workers: tuple[str, ...]
     flow_count: int
+    """0: not counted yet since the start, or too large to be built (`problem`)."""
     alone_iteration_s: float | None = None
     """Duration of an iteration on an otherwise empty fabric, in the fluid model; None: not computed yet."""
     last_iteration_s: float | None = None
@@ -234,7 +233,7 @@ class JobSummary(Resource):
             problem=problem,
             parallelism=job.spec.parallelism,
             workers=tuple(job.spec.hosts),
-            flow_count=job.spec.flow_count,
+            flow_count=job.flow_count,
             alone_iteration_s=machine.alone_iteration_s(job.name),
             last_iteration_s=float(seen.iteration_times_s[-1]) if seen and seen.iteration_times_s else None,
             last_tardiness_s=float(seen.tardiness_s) if seen and seen.tardiness_s is not None else None,
@@ -404,14 +403,16 @@ def listed(
     return [JobSummary.of(job, machine) for job in islice(found, limit)]
 
 
-def registration(spec: Mapping[str, Any], *, replace: bool) -> "Callable[[int], events.ChangeRequest]":
+async def registration(spec: Mapping[str, Any], *, replace: bool) -> "Callable[[int], events.ChangeRequest]":
     """Return a function from the number of a request to the request for this job. Raise `DocumentError` if `spec` is
-    not a job's."""
+    not a job's. A small one may stand for much, so that it is read beside the event loop."""
+    import asyncio
+
     from echelon.control.events import RegisterJob
     from echelon.control.jobs import NO_QUOTA, parse_job
     from echelon.service.trail import ORIGIN
 
-    parsed, origin = parse_job(spec), ORIGIN.get()
+    parsed, origin = await asyncio.to_thread(parse_job, spec), ORIGIN.get()
     quota = NO_QUOTA if origin is None else origin.quota
     return lambda request: RegisterJob(request, spec, parsed, replace, quota=quota)
 
@@ -427,10 +428,12 @@ async def register(service: "ControllerService", spec: Mapping[str, Any], *, rep
     def render(answer: "effects.Answer") -> tuple[JobResource, bool]:
         return JobResource.of(answer.value, leader.machine), answer.created
 
-    return await leader.ask(registration(spec, replace=replace), render)
+    return await leader.ask(await registration(spec, replace=replace), render)
 
 
-async def installed(service: "ControllerService", name: str, timeout_s: float) -> JobResource:
+async def installed(
+    service: "ControllerService", name: str, timeout_s: float
+) -> "tuple[JobResource, Iterator[FlowNumbers]]":
     """Return a job as soon as it is installed or unplanned, at the latest after `timeout_s`."""
     import asyncio
 
@@ -438,8 +441,8 @@ async def installed(service: "ControllerService", name: str, timeout_s: float) -
 
     leader = service.leader
 
-    def show(job: "RegisteredJob") -> JobResource:
-        return JobResource.of(job, leader.machine, with_flows=True)
+    def show(job: "RegisteredJob") -> "tuple[JobResource, Iterator[FlowNumbers]]":
+        return JobResource.of(job, leader.machine), FlowNumbers.of(job)
 
     with suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
@@ -456,8 +459,9 @@ def routes() -> "APIRouter":
     from echelon.control import events
     from echelon.control.jobs import five_tuple
     from echelon.service.api.answers import WITH_BODY, RequestError, errors
-    from echelon.service.api.body import checked, described, parsed
-    from echelon.service.api.routing import Rehearse, Stopping, TheService, next_page, router
+    from echelon.service.api.body import Mapping as Body
+    from echelon.service.api.body import described, parsed
+    from echelon.service.api.routing import Rehearse, Stopping, TheService, answer, next_page, router, whole
 
     made = router("jobs")
 
@@ -477,38 +481,34 @@ def routes() -> "APIRouter":
             next_page(request, response, after=found[limit - 1].name)
         return found[:limit]
 
-    async def accept(
-        service: "ControllerService", spec: dict[str, Any], response: Response, *, replace: bool, rehearse: bool
-    ) -> JobResource | DryRunResource:
+    async def accept(service: "ControllerService", spec: dict[str, Any], *, replace: bool, rehearse: bool) -> Response:
         leader = service.leader
         if rehearse:
-            return await rehearsed(leader, registration(spec, replace=replace))
+            return await rehearsed(leader, await registration(spec, replace=replace))
         job, created = await register(service, spec, replace=replace)
-        if created:
-            response.status_code = 201
-            response.headers["Location"] = f"/jobs/{quote(job.name, safe='')}"
-        return job
+        return whole(job, 201, {"Location": f"/jobs/{quote(job.name, safe='')}"}) if created else whole(job)
 
     @made.post(
         "/jobs",
+        response_model=JobResource | DryRunResource,
         responses={**errors(409, *WITH_BODY), 201: CREATED},
         response_description="The same job was registered already.",
         openapi_extra=described(JobSpec, **EXAMPLES),
     )
     async def register_job(
         service: TheService,
-        spec: Annotated[dict[str, Any], Depends(checked(JobSpec))],
-        response: Response,
+        spec: Body,
         rehearse: Rehearse = False,
-    ) -> JobResource | DryRunResource:
+    ) -> Response:
         """Register a job. The body is a job file's mapping as JSON; quantities are text with their units, as in files.
 
         The job is on disk before the answer comes. A different job of the same name is refused (409): PUT replaces it.
         """
-        return await accept(service, spec, response, replace=False, rehearse=rehearse)
+        return await accept(service, spec, replace=False, rehearse=rehearse)
 
     @made.put(
         "/jobs/{name}",
+        response_model=JobResource | DryRunResource,
         responses={**errors(*WITH_BODY), 201: CREATED},
         response_description="The job was changed, or was the same already.",
         openapi_extra=described(JobSpec, **EXAMPLES),
@@ -516,18 +516,17 @@ def routes() -> "APIRouter":
     async def put_job(
         service: TheService,
         name: str,
-        spec: Annotated[dict[str, Any], Depends(checked(JobSpec))],
-        response: Response,
+        spec: Body,
         rehearse: Rehearse = False,
-    ) -> JobResource | DryRunResource:
+    ) -> Response:
         """Register a job, or replace the one that has its name."""
         given = spec.get("job")
         if isinstance(given, str) and given != name:
             reason = "is not the name in the path (a job keeps its name: make both the same)"
             raise RequestError(422, reason, "job", code="conflicting-key")
-        return await accept(service, spec, response, replace=True, rehearse=rehearse)
+        return await accept(service, spec, replace=True, rehearse=rehearse)
 
-    @made.get("/jobs/{name}", responses=errors(404))
+    @made.get("/jobs/{name}", response_model=JobResource, responses=errors(404))
     async def show_job(
         service: TheService,
         stopping: Stopping,
@@ -536,7 +535,7 @@ def routes() -> "APIRouter":
             float | None,
             Query(ge=0, le=MAX_WAIT_S, allow_inf_nan=False, description="Seconds to wait until the job is installed."),
         ] = None,
-    ) -> JobResource:
+    ) -> Response:
         """Return one job. With `wait_s` the answer comes when the job is installed or refused, at the latest after that
         time."""
         if wait_s is not None:
@@ -545,12 +544,14 @@ def routes() -> "APIRouter":
             try:
                 await asyncio.wait((waiting, stopped), return_when=asyncio.FIRST_COMPLETED)
                 if waiting.done():
-                    return await waiting
+                    shown, flows = await waiting
+                    return answer(shown, "flows", flows)
             finally:
                 waiting.cancel()
                 stopped.cancel()
         machine = service.machine
-        return JobResource.of(machine.jobs.known(name), machine, with_flows=True)
+        job = machine.jobs.known(name)
+        return answer(JobResource.of(job, machine), "flows", FlowNumbers.of(job))
 
     @made.delete(
         "/jobs/{name}",
@@ -562,9 +563,7 @@ def routes() -> "APIRouter":
         },
         response_description="Removed.",
     )
-    async def remove_job(
-        service: TheService, name: str, response: Response, rehearse: Rehearse = False
-    ) -> DryRunResource | None:
+    async def remove_job(service: TheService, name: str, rehearse: Rehearse = False) -> Response | None:
         """Remove a job: from disk before the answer comes, from the switches with the next plan."""
         leader = service.leader
 
@@ -572,7 +571,6 @@ def routes() -> "APIRouter":
             return events.RemoveJob(request, name)
 
         if rehearse:
-            response.status_code = 200
             return await rehearsed(leader, make)
         await leader.ask(make, lambda _: None)
         return None

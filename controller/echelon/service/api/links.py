@@ -52,7 +52,7 @@ def listed(service: "ControllerService") -> Sequence[LinkResource]:
 
 def routes() -> "APIRouter":
     """Return the endpoints."""
-    from fastapi import Depends
+    from fastapi import Depends, Response
 
     from echelon.control.events import ChangeRequest, SetLink
     from echelon.control.jobstore import ends_of
@@ -69,6 +69,7 @@ def routes() -> "APIRouter":
 
     @made.put(
         "/links/{a}/{b}",
+        response_model=LinkResource | DryRunResource,
         responses=errors(404, *WITH_BODY),
         openapi_extra=described(LinkSetting, drain={"state": "drained"}),
     )
@@ -78,7 +79,7 @@ def routes() -> "APIRouter":
         b: str,
         setting: Annotated[LinkSetting, Depends(parsed(LinkSetting))],
         rehearse: Rehearse = False,
-    ) -> LinkResource | DryRunResource:
+    ) -> LinkResource | Response:
         """Drain the link between `a` and `b`, so that flows take other paths, or restore it."""
         leader = service.leader
 

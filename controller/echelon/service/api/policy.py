@@ -61,7 +61,7 @@ def _choice(setting: PolicySetting) -> "Callable[[int], events.ChangeRequest]":
 
 def routes() -> "APIRouter":
     """Return the endpoints."""
-    from fastapi import Depends
+    from fastapi import Depends, Response
 
     from echelon.service.api.answers import WITH_BODY, errors
     from echelon.service.api.body import described, parsed
@@ -74,12 +74,17 @@ def routes() -> "APIRouter":
         """Return the policy in force, and all that can be chosen."""
         return PolicyResource.of(service.machine.jobs.policy)
 
-    @made.put("/policy", responses=errors(*WITH_BODY), openapi_extra=described(PolicySetting, **EXAMPLES))
+    @made.put(
+        "/policy",
+        response_model=PolicyResource | DryRunResource,
+        responses=errors(*WITH_BODY),
+        openapi_extra=described(PolicySetting, **EXAMPLES),
+    )
     async def set_policy(
         service: TheService,
         setting: Annotated[PolicySetting, Depends(parsed(PolicySetting))],
         rehearse: Rehearse = False,
-    ) -> PolicyResource | DryRunResource:
+    ) -> PolicyResource | Response:
         """Choose the policy. The choice survives restarts; the next plan is made by it."""
         leader, make = service.leader, _choice(setting)
         if rehearse:
