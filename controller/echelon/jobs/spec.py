@@ -46,7 +46,7 @@ from echelon.documents import (
     refuse,
 )
 from echelon.jobs.paradigm import Paradigm, registered
-from echelon.jobs.ranked import MOST_STEPS
+from echelon.jobs.ranked import MOST_STEPS, RankedParadigm
 from echelon.quantities import shown
 
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
@@ -197,6 +197,8 @@ class JobSpec(Section):
             reason = f"is missing (add the section that 'parallelism: {self.parallelism}' needs)"
             yield problem(reason, self.parallelism, code="missing-key")
             return
+        # Others answer by arithmetic.
+        counted = counted or not isinstance(self.paradigm, RankedParadigm)
         if not counted and self.paradigm.step_count(len(self.workers)) > MOST_STEPS:
             # Checking takes long, too. Whoever builds graphs refuses this one.
             return

@@ -36,14 +36,17 @@ def whole(resource: BaseModel, status: int = 200, headers: Mapping[str, str] | N
 
 
 async def _pieces(resource: BaseModel, field: str, items: Iterable[BaseModel]) -> AsyncIterator[str]:
-    yield f'{resource.model_dump_json(exclude={field})[:-1]},"{field}":['
+    names = [*type(resource).model_fields]
+    at = names.index(field)
+    before, after = (resource.model_dump_json(include={*those})[1:-1] for those in (names[:at], names[at + 1 :]))
+    yield f'{{{before}{"," * bool(before)}"{field}":['
     comma = ""
     rest = iter(items)
     while piece := ",".join(item.model_dump_json() for item in islice(rest, PIECE)):
         yield f"{comma}{piece}"
         comma = ","
         await asyncio.sleep(0)
-    yield "]}"
+    yield f"]{',' * bool(after)}{after}}}"
 
 
 async def _service(request: Request) -> ControllerService:

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from echelon.control import jobs
 from echelon.documents import parse_document
 from echelon.service.api import body
 from echelon.service.api.app import create_app
@@ -166,7 +167,8 @@ def test_a_large_body_that_is_wrong_in_every_place_leaves_the_loop_free(
         threads.append(threading.current_thread())
         return parse_document(*arguments)
 
-    monkeypatch.setattr(body, "parse_document", seen)
+    for module in (body, jobs):
+        monkeypatch.setattr(module, "parse_document", seen)
     monkeypatch.setattr(api.app.state, "settings", replace(api.app.state.settings, body_bytes=10**6))
     loop_thread = api.serving.call(threading.current_thread)
     section = {"micro_batches": 1, "activation": "1 MB", "forward": ["1 s"] * 30_000}
