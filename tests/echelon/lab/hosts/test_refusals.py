@@ -87,7 +87,7 @@ def test_senders_that_there_are_not(scenario: Scenario, recognition: dict[str, A
     changed = replace(scenario, specs={"pipeline": parse_document(JobSpec, by_bytes, "job")})
     numbers = {"pipeline": (1, {flow.name: n for n, flow in enumerate(scenario.jobs[0].flows)})}
     with pytest.raises(RunError, match=message):
-        assign(changed, numbers, Path("control"))
+        assign(changed, numbers, {}, Path("control"))
 
 
 def test_a_job_on_the_port_of_cross_traffic(scenario: Scenario) -> None:
