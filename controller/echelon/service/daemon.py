@@ -300,8 +300,8 @@ async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable
 
     A plan is made of very many objects, hardly any of which are garbage in cycles. By its own rule the collector would
     look at them again and again while more are made. Here it looks at new objects once, if it can when nothing is under
-    way, and then leaves them alone until a full collection. Full collections take a small share of the time, however many objects
-    there are.
+    way, and then leaves them alone until a full collection. Full collections take a small share of the time, however
+    many objects there are.
     """
     gc.disable()
     thresholds = gc.get_threshold()
