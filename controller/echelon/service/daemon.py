@@ -38,10 +38,9 @@ from echelon.service.told import Metrics
 _COLLECT_PERIOD_S = 1.0
 _FEW_OBJECTS = 50_000
 """The number of new objects up to which a collection is not worth its time."""
-_MANY_OBJECTS = 100_000
+_MANY_OBJECTS = 2_000_000
 """The number of new objects from which they are looked at even while a change is under way, so that garbage cannot
-fill the memory. That takes some 20 ms, in which nothing else runs."""
-_NEVER = 10**9
+fill the memory."""
 _FULL_PERIOD_S = 600.0
 """The least time from one full collection to the next."""
 _FULL_SHARE = 1 / 1000
@@ -306,32 +305,26 @@ async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable
     While `is_starting`, nothing limits the number of new objects: the first plan makes them, and they stay.
 
     A plan is made of very many objects, hardly any of which are garbage in cycles. By its own rule the collector would
-    look at them again and again while more are made. Here it looks at new objects once, if it can when nothing is under
-    way, and then leaves them alone until a full collection. Full collections take a small share of the time, however
-    many objects there are.
+    look at them again and again while more are made. Here it looks at new objects when nothing is under way, and then
+    leaves them alone until a full collection. Full collections take a small share of the time, however many objects
+    there are.
     """
     gc.disable()
-    thresholds = gc.get_threshold()
-    gc.set_threshold(_MANY_OBJECTS, _NEVER, _NEVER)
     try:
         due_s = time.monotonic() + _look_at_all()
         was_quiet = False
         while True:
             await asyncio.sleep(_COLLECT_PERIOD_S)
             now_quiet = is_quiet()
-            if is_starting():
-                gc.disable()
-            else:
-                gc.enable()
+            new = gc.get_count()[0]
             if now_quiet and was_quiet and time.monotonic() >= due_s:
                 due_s = time.monotonic() + _look_at_all()
-            elif now_quiet and was_quiet and gc.get_count()[0] > _FEW_OBJECTS:
-                gc.collect(0)
+            elif (new > _MANY_OBJECTS and not is_starting()) or (now_quiet and was_quiet and new > _FEW_OBJECTS):
+                gc.collect()
                 gc.freeze()
             was_quiet = now_quiet
     finally:
         gc.unfreeze()
-        gc.set_threshold(*thresholds)
         gc.enable()
 
 
