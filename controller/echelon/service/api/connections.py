@@ -45,7 +45,7 @@ HEADER_BYTES = 32 << 10
 """Maximum size of request line and headers together, in bytes."""
 FEWEST = 4
 """Number of connections that are accepted however few descriptors the process has."""
-STRANGERS_PER_S = 20
+STRANGERS_PER_S = 500
 """The most connections of strangers that are accepted in a second, where a token can be seen before that. The request
 of a large file takes some milliseconds, and those who connect again and again must leave the event loop to others."""
 DEFER_S = 1
