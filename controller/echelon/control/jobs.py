@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -19,7 +20,7 @@ from echelon.kept import altered
 from echelon.lowering.identity import FiveTuple, Identity, identities_of
 from echelon.telemetry.sizes import Direction, profiled_bytes, with_sizes
 
-MOST_STEPS = 100_000
+MOST_BUILT = 100_000
 """The most steps of a graph that the controller builds, by `Paradigm.step_count`: some seconds of work."""
 MOST_WORK = 20_000_000
 """The most dependencies that are followed to build it: some seconds, too."""
@@ -119,7 +120,7 @@ class RegisteredJob:
     def reported(self) -> Job:
         """The graph that the spec implies, with the reported arrangement functions and the measured sizes.
 
-        Raises `DocumentError` where a report does not fit, and for a job that is too large (`MOST_STEPS`). Building a
+        Raises `DocumentError` where a report does not fit, and for a job that is too large (`MOST_BUILT`). Building a
         job of many flows takes time.
         """
         return with_sizes(self.profiled, self.size_factors)
@@ -129,7 +130,7 @@ class RegisteredJob:
         """The graph that the spec implies, with the reported arrangement functions. Raises as `reported` does."""
         graph = self._implied
         if isinstance(graph, DocumentError):
-            raise graph.with_traceback(None)
+            raise copy(graph)
         return with_offsets(graph, self.offsets_s)
 
     @cached_property
@@ -138,7 +139,8 @@ class RegisteredJob:
         try:
             return _bounded(self.spec) if self.built is None else self.built.graph
         except DocumentError as error:
-            return error
+            # The trace of an error that is kept would keep this job and what was built of its graph, in a cycle.
+            return copy(error)
 
     @cached_property
     def job(self) -> Job:
@@ -219,8 +221,8 @@ def _bounded(spec: JobSpec) -> Job:
     """Build the graph of a job. Raises `DocumentError`, before anything is built if there would be too many steps."""
     advice = "merge layers or micro-batches, or use fewer workers or ranks"
     steps = spec.paradigm.step_count(len(spec.workers))
-    if steps > MOST_STEPS:
-        reason = f"the job makes up to {steps} steps, a controller builds at most {MOST_STEPS}"
+    if steps > MOST_BUILT:
+        reason = f"the job makes up to {steps} steps, a controller builds at most {MOST_BUILT}"
         raise DocumentError("job", spec.parallelism, f"{reason} ({advice})", code="limit-reached")
     try:
         with limited_work(MOST_WORK):

@@ -21,7 +21,7 @@ from echelon.paths import links_of
 from echelon.plan import Plan, PlanError
 
 _FEWER_ROUNDS = (4, 3, 2)
-"""Where jobs are many, fewer iterations are simulated while somebody waits."""
+"""The iterations of the slowest job that are simulated instead of `ROUNDS` where jobs are many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,9 @@ def remembered_run(job: Job, fabric: Fabric) -> IterationRecord[Fraction]:
 
 
 _RECENT = 64
-"""The number of simulations that are kept for whoever asks next. Shapes and records are as large as jobs."""
+"""The most simulations that are kept for whoever asks next."""
+_RECENT_STEPS = 50_000
+"""The most steps that their jobs have together: shapes and records are as large as jobs."""
 _recent: dict[_Shape, IterationRecord[Fraction]] = {}
 """Several threads use it, each by single operations."""
 
@@ -77,8 +79,11 @@ def _recalled(shape: _Shape) -> IterationRecord[Fraction] | None:
 
 def _note(shape: _Shape, record: IterationRecord[Fraction]) -> IterationRecord[Fraction]:
     _recent[shape] = record
-    for oldest in [*_recent][:-_RECENT]:
-        _recent.pop(oldest, None)
+    steps = 0
+    for number, known in enumerate(reversed([*_recent])):
+        steps += len(known.computes) + len(known.flows)
+        if number >= _RECENT or steps > _RECENT_STEPS:
+            _recent.pop(known, None)
     return record
 
 

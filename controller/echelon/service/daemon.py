@@ -317,9 +317,10 @@ async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable
             await asyncio.sleep(_COLLECT_PERIOD_S)
             now_quiet = is_quiet()
             new = gc.get_count()[0]
-            if now_quiet and was_quiet and time.monotonic() >= due_s:
+            stays_quiet, are_many = now_quiet and was_quiet, new > _MANY_OBJECTS and not is_starting()
+            if (stays_quiet or are_many) and time.monotonic() >= due_s:
                 due_s = time.monotonic() + _look_at_all()
-            elif (new > _MANY_OBJECTS and not is_starting()) or (now_quiet and was_quiet and new > _FEW_OBJECTS):
+            elif are_many or (stays_quiet and new > _FEW_OBJECTS):
                 gc.collect()
                 gc.freeze()
             was_quiet = now_quiet

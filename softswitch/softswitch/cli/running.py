@@ -5,11 +5,11 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
 from softswitch import Program, Switch, load_program
@@ -29,7 +29,7 @@ from softswitch.virtual.switch import Pipelines
 if TYPE_CHECKING:
     from softswitch.trace import Tracer
 
-__all__ = ["open_port", "run_switch", "signals"]
+__all__ = ["open_port", "run_switch", "until_ended"]
 
 _SWITCH_INTERVAL_S = 0.0005
 """How long a gRPC thread may keep the interpreter when the data plane wants it too."""
@@ -48,15 +48,14 @@ def run_switch(options: SwitchOptions) -> int:
     """
     for note in options.notes:
         print(f"softswitch: {note}", file=sys.stderr)
-    ended = threading.Event()
-    with signals(ended.set), ExitStack() as closing:
+    with until_ended() as ended, ExitStack() as closing:
         data_plane, device, served = _build(options, closing)
-        data_plane.start(on_failure=ended.set)
+        data_plane.start(on_failure=lambda: ended.put(None))
         servers = [one.server for one in served]
         for server in servers:
             closing.enter_context(server)
         print(ready_line(options, {one.name: one.server.address for one in served}, data_plane.up), flush=True)
-        ended.wait()
+        ended.get()
         for server in servers:
             server.stop()
         data_plane.stop()
@@ -197,11 +196,16 @@ def _credentials(tls: TlsFiles | None) -> Any:
 
 
 @contextmanager
-def signals(end: Callable[[], object]) -> Iterator[None]:
-    """Call `end` on SIGINT and SIGTERM."""
-    before = {number: signal.signal(number, lambda *_: end()) for number in (signal.SIGINT, signal.SIGTERM)}
+def until_ended() -> Iterator[SimpleQueue[None]]:
+    """Yield a queue that SIGINT and SIGTERM put something into.
+
+    A handler runs in the thread that it interrupts, which may be about to wait. The lock of an event would then be
+    taken for ever; this queue may be used at any moment.
+    """
+    ended: SimpleQueue[None] = SimpleQueue()
+    before = {number: signal.signal(number, lambda *_: ended.put(None)) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield ended
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

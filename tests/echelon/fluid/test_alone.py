@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.allocation import ActiveFlow, Allocation
-from echelon.execution import IterationRecord
+from echelon.execution import IterationRecord, Span
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fluid import run_alone
+from echelon.fluid import alone_runs, run_alone
 from echelon.fluid.alone_runs import AloneRuns
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.jobs.paradigms.data import all_reduce
@@ -167,3 +169,19 @@ def test_what_departed_is_forgotten() -> None:
     first = runs.update([job], fabric)["a"]
     assert runs.update([], fabric) == {}
     assert runs.update([job], fabric)["a"] == first
+
+
+def test_runs_that_are_remembered_are_bounded_by_their_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few jobs of very many steps fill the memory as much as many small ones."""
+
+    def spans() -> int:
+        gc.collect()
+        return sum(type(one) is Span for one in gc.get_objects())
+
+    monkeypatch.setattr(alone_runs, "_recent", {})
+    monkeypatch.setattr(alone_runs, "_RECENT_STEPS", 200)
+    before = spans()
+    for size in range(1, 31):
+        job = Job("j", *gpipe(["h1", "h2"], 8, [Fraction(1)] * 2, [size], [Fraction(2)] * 2))
+        AloneRuns().update([job], two_tiers([8_000] * 8))
+    assert spans() - before <= 200

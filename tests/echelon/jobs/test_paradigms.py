@@ -52,7 +52,7 @@ def test_an_example_is_a_job_of_which_all_is_known_beforehand(title: str) -> Non
 
 
 def test_a_graph_has_no_more_steps_than_are_counted_beforehand() -> None:
-    """Of random files of each paradigm, those that are small enough to be built."""
+    """The files are random ones of each paradigm, small enough to be built."""
     rng = Random(1)
     built: Counter[str] = Counter()
     while len(built) < len(SECTIONS) or min(built.values()) < 3:

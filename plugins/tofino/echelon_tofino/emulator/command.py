@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -143,7 +142,7 @@ def _bf_runtime(
 
 
 def _serve(switch: TofinoSwitch, options: argparse.Namespace) -> int:
-    from softswitch.cli.running import open_port, signals
+    from softswitch.cli.running import open_port, until_ended
     from softswitch.realtime import Core, DataPlane, HandoverLock
     from softswitch.tm import MAX_QUEUES, PortScheduler
 
@@ -158,12 +157,11 @@ def _serve(switch: TofinoSwitch, options: argparse.Namespace) -> int:
     def clock() -> int:
         return time.monotonic_ns() - start_ns
 
-    ended = threading.Event()
     lock = HandoverLock()
     # A port may have all queues of its port group.
     core = Core(switch, MAX_QUEUES)
     schedulers: dict[int, PortScheduler] = {}
-    with signals(ended.set), ExitStack() as closing:
+    with until_ended() as ended, ExitStack() as closing:
         data_plane = DataPlane(core, clock, lock, _NoControllers())
         closing.callback(data_plane.stop)
         for attached in options.interfaces:
@@ -175,14 +173,14 @@ def _serve(switch: TofinoSwitch, options: argparse.Namespace) -> int:
             switch = device.switch or switch
         if options.setup is not None:
             _set_up(switch, options.setup)
-        data_plane.start(on_failure=ended.set)
+        data_plane.start(on_failure=lambda: ended.put(None))
         listed = ", ".join(f"{attached.port} {attached.name}" for attached in options.interfaces)
         served = ""
         if server is not None:
             closing.enter_context(server)
             served = f", BF Runtime at {server.address}"
         print(f"softswitch tofino: {options.program}, ports {listed or 'none'}{served}", flush=True)
-        ended.wait()
+        ended.get()
         if server is not None:
             server.stop()
         data_plane.stop()
