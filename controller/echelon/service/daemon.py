@@ -32,7 +32,6 @@ from echelon.service.hazards import hazards
 from echelon.service.leader import Leader
 from echelon.service.store import Candidate, Leadership, Store, StoreError, StoreUnavailableError, open_store
 from echelon.service.store.base import EmptyStoreError
-from echelon.service.store.sqlite import check_kept, path_of
 from echelon.service.told import Metrics
 
 _COLLECT_PERIOD_S = 1.0
@@ -103,15 +102,13 @@ class _Daemon:
     async def run(self) -> None:
         config = self._config
         store_url = config.store.get_secret_value()
-        if store_url.startswith("sqlite:") and not config.accept_empty:
-            check_kept(path_of(store_url))
         server = self._server()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload, server)
         try:
-            async with await open_store(store_url, lease_s=config.lease_s) as store:
+            async with await open_store(store_url, lease_s=config.lease_s, accept_empty=config.accept_empty) as store:
                 url = config.api.advertise or server.url
                 log.info("listening", url=server.url, service=config.name, pid=os.getpid())
                 notify_ready(f"{config.name} at {server.url}")

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["open_url"]
 
 
-async def open_url(url: str, *, lease_s: float) -> EtcdStore:
-    """Open the store for `echelon.service.store.open_store`."""
+async def open_url(url: str, *, lease_s: float, accept_empty: bool) -> EtcdStore:
+    """Open the store for `echelon.service.store.open_store`.
+
+    Nothing here tells that there was something, so `accept_empty` makes no difference.
+    """
     from echelon.service.store.base import StoreError
     from echelon_etcd.address import parse
 

@@ -6,7 +6,7 @@
 A distribution adds a kind of store by an entry point of the group `echelon.stores`, under the scheme of its URLs::
 
     [project.entry-points."echelon.stores"]
-    etcd = "my_package.store:open_url"     # async def open_url(url, *, lease_s) -> Store
+    etcd = "my_package.store:open_url"     # async def open_url(url, *, lease_s, accept_empty) -> Store
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ def stores() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group="echelon.stores")}
 
 
-async def open_store(url: str, *, lease_s: float = 5.0) -> Store:
+async def open_store(url: str, *, lease_s: float = 5.0, accept_empty: bool = True) -> Store:
     """Open the store of that URL. Raise `StoreError`.
 
     `lease_s` is the time in seconds after which a silent leader is replaced, where the store decides that by time.
+    Without `accept_empty`, a store that holds nothing where it can tell that there was something is refused.
     """
     scheme, colon, _ = url.partition(":")
     entry = stores().get(scheme) if colon else None
@@ -63,4 +64,4 @@ async def open_store(url: str, *, lease_s: float = 5.0) -> Store:
         where = f"store {scheme + colon if colon else 'without a scheme'}"
         raise StoreError(f"{where}: {hint or f'no such kind of store (write {known})'}")
     opener = cast("Opener", entry.load())
-    return await opener(url, lease_s=lease_s)
+    return await opener(url, lease_s=lease_s, accept_empty=accept_empty)

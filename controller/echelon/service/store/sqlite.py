@@ -80,12 +80,15 @@ _ADVICE = {
 }
 
 
-async def open_url(url: str, *, lease_s: float) -> SqliteStore:
+async def open_url(url: str, *, lease_s: float, accept_empty: bool) -> SqliteStore:
     """Open the store for `echelon.service.store.open_store`.
 
     A file has no lease: `lease_s` is the time after which a standby reports a silent leader.
     """
-    return await open_sqlite(path_of(url), silent_s=lease_s)
+    path = path_of(url)
+    if not accept_empty:
+        check_kept(path)
+    return await open_sqlite(path, silent_s=lease_s)
 
 
 async def open_sqlite(path: Path, schema: Schema | None = None, silent_s: float = 5.0) -> SqliteStore:
