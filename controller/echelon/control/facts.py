@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from echelon.control.lines import JobState
 from echelon.southbound.lifecycle import State
+from echelon.telemetry.sizes import HostIteration
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,15 @@ class SizesCorrected:
     job: str
     factors: Mapping[tuple[str, str], Fraction]
     """The factors by source and destination. A direction without one has the sizes of the job's file."""
+
+
+@dataclass(frozen=True, slots=True)
+class IterationsMeasured:
+    """A host has reported iterations of a job."""
+
+    job: str
+    latest: Mapping[str, HostIteration]
+    """The latest iteration of each host that reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +270,7 @@ Fact: TypeAlias = (
     | ConnectionsReported
     | DistancesCorrected
     | SizesCorrected
+    | IterationsMeasured
     | PolicyChosen
     | LinkChanged
     | LinksDown

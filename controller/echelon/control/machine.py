@@ -412,7 +412,8 @@ class Machine:
             return [effects.Refuse(report.request, error)]
         line = self.jobs.lines[report.job]
         line.measured = {**line.measured, report.host: report.iterations}
-        out: list[Effect] = [effects.Answer(report.request, job)]
+        latest = {host: iterations[-1] for host, iterations in line.measured.items() if iterations}
+        out: list[Effect] = [effects.Answer(report.request, job), facts.IterationsMeasured(job.name, latest)]
         # After a start the graph is built with the first plan.
         if job.graph is not None:
             factors = size_factors(job.profiled, line.measured, job.size_factors)

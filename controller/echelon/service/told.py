@@ -131,6 +131,14 @@ METRICS = (
            _of(facts.IterationTimed, lambda fact: {fact.job: 1})),
     Metric("gauge", "job_prediction_error", "Measured over predicted time of a job's iterations, less 1", _JOBS,
            _of(facts.PredictionJudged, lambda fact: {fact.job: fact.measured_s / fact.predicted_s - 1})),
+    Metric("gauge", "job_sent_again_bytes", "Bytes that a job's hosts sent again in their latest iterations, by agents",
+           _JOBS, _of(facts.IterationsMeasured, lambda fact: {
+               fact.job: sum(one.retransmitted_bytes for one in fact.latest.values())}),
+           short="Bytes that hosts sent again in the latest iteration"),
+    Metric("gauge", "job_stalled_seconds", "Longest time of a host's latest iteration with too small send buffers",
+           _JOBS, _of(facts.IterationsMeasured, lambda fact: {
+               fact.job: max((float(one.stalled_s) for one in fact.latest.values()), default=0.0)}),
+           short="Longest time of a host with too small send buffers"),
     Metric("gauge", "job_last_seen_timestamp_seconds", "When a switch last reported a flow of a job", _JOBS,
            _of(facts.JobSeen, lambda fact: {fact.job: time.time()})),
     Metric("gauge", "jobs_without_series", "Jobs beyond the number that has series of its own", _ONE, {}),

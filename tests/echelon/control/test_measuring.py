@@ -10,7 +10,7 @@ import pytest
 from echelon.control.effects import Refuse, Save
 from echelon.control.errors import ServiceError
 from echelon.control.events import ReportIterations
-from echelon.control.facts import SizesCorrected
+from echelon.control.facts import IterationsMeasured, SizesCorrected
 from echelon.control.reports import MOST_ITERATIONS, MOST_SIZES
 from echelon.telemetry.sizes import HostIteration
 from tests.echelon.control.world import World, ring, two_by_two
@@ -61,6 +61,16 @@ def test_the_sizes_of_one_direction_become_what_its_host_measures(world: World) 
     assert world.state("a") == "installed"
     (fact,) = [one for one in world.facts if isinstance(one, SizesCorrected)]
     assert fact.factors == {("h1", "h2"): Fraction(11, 10)}
+
+
+def test_the_latest_iteration_of_every_host_is_told(world: World) -> None:
+    report(world, [*iterations(PROFILED), *iterations(1, count=1)][-2:])
+    report(world, iterations(2, count=1, to="h1"), host="h2")
+    told = [one for one in world.facts if isinstance(one, IterationsMeasured)]
+    assert [{host: list(of.sent_bytes.values()) for host, of in one.latest.items()} for one in told] == [
+        {"h1": [1]},
+        {"h1": [1], "h2": [2]},
+    ]
 
 
 def test_what_switches_hold_follows(world: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from unittest.mock import patch
 
@@ -11,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from echelon.control import facts
 from echelon.service.told import Metrics
+from echelon.telemetry.sizes import HostIteration
 
 TEXT = Path(__file__).with_name("metrics.txt")
 
@@ -40,6 +42,13 @@ def exercised() -> Metrics:
         facts.TardinessSeen("a", -0.25),
         facts.DistancesCorrected("a"),
         facts.SizesCorrected("a", {}),
+        facts.IterationsMeasured(
+            "a",
+            {
+                "h1": HostIteration(Fraction(1), {"h2": 9}, 3, Fraction(1, 4)),
+                "h2": HostIteration(Fraction(1), {"h1": 9}, 4, Fraction(1, 8)),
+            },
+        ),
         facts.ConnectionsReported("a", "h1", 3, 2),
         facts.SwitchSessionOpened("s1"),
         facts.TermContested("s1", 9, 1, 0.5),
