@@ -22,7 +22,7 @@ EXTRAS = {
 }
 """The extra that has a package, by the name under which it is imported."""
 
-_STUDY = ("coflows", "evaluate", "experiment", "place", "sweep")
+_STUDY = ("coflows", "evaluate", "experiment", "place", "sweep", "traffic.receive", "traffic.send")
 PLUG_INS = {
     "echelon.commands": {
         **dict.fromkeys(_STUDY, "study"),
@@ -42,7 +42,7 @@ def plug_in(group: str, name: str) -> str | None:
     extra = PLUG_INS[group].get(name)
     if extra is None:
         return None
-    return f"'{name}' is in the plug-in echelon-{extra} (run: pip install 'echelon-p4[{extra}]')"
+    return f"'{name.replace('.', ' ')}' is in the plug-in echelon-{extra} (run: pip install 'echelon-p4[{extra}]')"
 
 
 def how_to_install(error: ImportError) -> str | None:

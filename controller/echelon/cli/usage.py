@@ -62,7 +62,8 @@ def _message(error: typer.BadParameter) -> str:
     from echelon.cli.doors import missing
 
     _, quote, name = error.message.partition("No such command '")
-    if quote and (where := missing(name.partition("'")[0])):
+    groups = error.ctx.command_path.split()[1:] if error.ctx else []
+    if quote and (where := missing([*groups, name.partition("'")[0]])):
         return where
     near: Sequence[str] = getattr(error, "possibilities", None) or ()
     return f"{error.message}. Did you mean '{min(near)}'?" if near else error.format_message()

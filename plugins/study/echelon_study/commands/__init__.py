@@ -1,8 +1,8 @@
-"""The commands that compare policies in many runs, and repeat published experiments."""
+"""The commands that compare policies in many runs, repeat published experiments, and send cross traffic."""
 
 from __future__ import annotations
 
-from echelon.cli.doors import COMPARE, RUN, Command
+from echelon.cli.doors import COMMANDS, COMPARE, RUN, Command
 
 EVALUATE = Command(
     COMPARE,
@@ -26,4 +26,14 @@ PLACE = Command(
     RUN,
     "Show what each placement of the jobs' ranks on hosts would cost each job.",
     "echelon_study.commands.placing:place",
+)
+RECEIVE = Command(
+    COMMANDS,
+    "Receive what `echelon traffic send` sends, until interrupted (Ctrl-C or SIGTERM).",
+    "echelon_study.commands.traffic:receive",
+)
+SEND = Command(
+    COMMANDS,
+    "Send a schedule's flows over TCP, each when it is due, and report offered against achieved load.",
+    "echelon_study.commands.traffic:send",
 )

@@ -27,8 +27,7 @@ from echelon.lab.hosts.serving import document, fabric_document
 from echelon.lab.hosts.workers.coordinator import assign, check_senders
 from echelon.lab.scenarios.scenario import Scenario, load_scenario
 from echelon.lab.scenarios.traffic_spec import TrafficSource
-from echelon.lab.traffic.schedule import Schedule, ScheduledFlow
-from echelon.lab.traffic.wire import DEFAULT_PORT
+from echelon.lab.traffic.schedule import DEFAULT_PORT, Schedule, ScheduledFlow
 from echelon.policies import make_policy
 from tests.echelon.lab.hosts.conftest import fig2
 

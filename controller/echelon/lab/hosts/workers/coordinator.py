@@ -23,7 +23,7 @@ from echelon.lab.hosts.loop import RealTimeLoop, watch_end
 from echelon.lab.hosts.workers import messages
 from echelon.lab.hosts.workers.coordination import Coordination
 from echelon.lab.scenarios.scenario import Scenario
-from echelon.lab.traffic.wire import DEFAULT_PORT
+from echelon.lab.traffic.schedule import DEFAULT_PORT
 from echelon.paths import Paths
 from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred, said
 
