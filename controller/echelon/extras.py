@@ -22,7 +22,7 @@ EXTRAS = {
 }
 """The extra that has a package, by the name under which it is imported."""
 
-_STUDY = ("coflows", "evaluate", "experiment", "place", "sweep", "traffic.receive", "traffic.send")
+_STUDY = ("coflows", "evaluate", "experiment", "job.new", "place", "sweep", "traffic.receive", "traffic.send")
 PLUG_INS = {
     "echelon.commands": {
         **dict.fromkeys(_STUDY, "study"),

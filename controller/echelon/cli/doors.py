@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from echelon.extras import plug_in
+from echelon.cli.usage import CommandGroup
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -64,8 +64,16 @@ class Door:
         return getattr(self._command, name)
 
 
+class GroupWithDoors(CommandGroup):
+    """A group with the commands that other packages add to it. They cannot replace its own."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands |= {name: door for name, door in doors(self.name or "").items() if name not in self.commands}
+
+
 def doors(group: str = "") -> dict[str, Any]:
-    """Return the commands of other packages in a group of commands, or in none, by name."""
+    """Return the commands of other packages in a group of commands, by name; "" is the whole program."""
     found = {}
     for entry in _entries():
         of, _, name = entry.name.rpartition(".")
@@ -87,11 +95,6 @@ def _entries() -> Sequence[EntryPoint]:
     from importlib.metadata import entry_points
 
     return sorted(entry_points(group=GROUP))
-
-
-def missing(path: Sequence[str]) -> str | None:
-    """Return what brings our command of these words, which is not installed; None: there is no such command."""
-    return plug_in(GROUP, ".".join(path))
 
 
 def _load(name: str, of: Command) -> Any:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from echelon.cli import figures, tables
-from echelon.cli.doors import doors
+from echelon.cli.doors import GroupWithDoors
 from echelon.cli.plots import draw_file
 from echelon.cli.progress import ShownProgress
-from echelon.cli.usage import BAD_INPUT, FAILED, CommandGroup, fail
+from echelon.cli.usage import BAD_INPUT, FAILED, fail
 
 if TYPE_CHECKING:
     from echelon.lab.traffic.models import TrafficModel
@@ -22,16 +22,8 @@ if TYPE_CHECKING:
     from echelon.lab.traffic.sizes import SizeDistribution
 
 
-class _Traffic(CommandGroup):
-    """The group of these commands, and of those of other packages."""
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.commands.update(doors("traffic"))
-
-
 app = typer.Typer(
-    help="Cross traffic: draw it, look at it, send it over real sockets.", cls=_Traffic, no_args_is_help=True
+    help="Cross traffic: draw it, look at it, send it over real sockets.", cls=GroupWithDoors, no_args_is_help=True
 )
 
 T = TypeVar("T")

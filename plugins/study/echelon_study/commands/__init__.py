@@ -1,4 +1,4 @@
-"""The commands that compare policies in many runs, repeat published experiments, and send cross traffic."""
+"""The commands that compare policies in many runs, repeat published experiments, describe models, and send traffic."""
 
 from __future__ import annotations
 
@@ -26,6 +26,9 @@ PLACE = Command(
     RUN,
     "Show what each placement of the jobs' ranks on hosts would cost each job.",
     "echelon_study.commands.placing:place",
+)
+NEW = Command(
+    COMMANDS, "Write the job file of a model that is trained on so many GPUs.", "echelon_study.commands.describing:new"
 )
 RECEIVE = Command(
     COMMANDS,
