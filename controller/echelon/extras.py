@@ -30,6 +30,7 @@ PLUG_INS = {
         "import": "importers",
         "view": "web",
     },
+    "echelon.plots": {"sweep.slowdowns": "study"},
     "echelon.stores": {"etcd": "etcd"},
     "echelon.targets": {"tofino": "tofino"},
     "echelon.workers": {"program": "torch"},

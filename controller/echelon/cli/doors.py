@@ -69,7 +69,7 @@ class GroupWithDoors(CommandGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands |= {name: door for name, door in doors(self.name or "").items() if name not in self.commands}
+        self.commands.update({name: door for name, door in doors(self.name or "").items() if name not in self.commands})
 
 
 def doors(group: str = "") -> dict[str, Any]:
