@@ -18,7 +18,7 @@ from functools import lru_cache
 from itertools import accumulate
 from operator import attrgetter
 from random import Random
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
 from echelon.documents import suggestion
 from echelon.lab.traffic.schedule import BURST_PERIOD, PacedFlow, Pair, Schedule, ScheduledFlow
@@ -61,28 +61,18 @@ GAPS: Mapping[str, Gap] = {"exponential": exponential_gap, "poisson": poisson_ga
 """Distributions of gaps by their names in files and on the command line."""
 
 
-class Draw(Protocol):
-    """A way to draw many values together."""
-
+class _Printed:
     def sizes(self, sizes: SizeDistribution, count: int, total_bytes: float, rng: Random) -> list[int]:
         """Return `count` sizes in bytes that are to make `total_bytes` (about `count` times their mean)."""
+        return [sizes.sample(rng) for _ in range(count)]
 
     def window_us(self, wanted_us: int, lasts_us: float) -> float:
         """Return the length of a window of endless traffic that should take `wanted_us` and whose bytes last
         `lasts_us`."""
-
-    def starts(self, gap: Gap, count: int, time_us: float, rng: Random) -> list[float]:
-        """Return `count` ascending times in microseconds from 0 on, with mean gaps of ``time_us / count``."""
-
-
-class _Printed:
-    def sizes(self, sizes: SizeDistribution, count: int, total_bytes: float, rng: Random) -> list[int]:
-        return [sizes.sample(rng) for _ in range(count)]
-
-    def window_us(self, wanted_us: int, lasts_us: float) -> float:
         return wanted_us
 
     def starts(self, gap: Gap, count: int, time_us: float, rng: Random) -> list[float]:
+        """Return `count` ascending times in microseconds from 0 on, with mean gaps of ``time_us / count``."""
         mean_us = time_us / count
         return list(accumulate(gap(mean_us, rng) for _ in range(count)))
 
@@ -116,7 +106,7 @@ class _Matched:
 _DRAWS, _NEAR = 50, 0.02
 _BELOW_1 = math.nextafter(1.0, 0.0)
 
-DRAWS: Mapping[str, Draw] = {"matched": _Matched(), "printed": _Printed()}
+DRAWS: Mapping[str, _Printed | _Matched] = {"matched": _Matched(), "printed": _Printed()}
 """Ways to draw by their names on the command line.
 
 Only `Random.random` is used, whose values Python guarantees on every machine. Whatever is drawn in number may be drawn

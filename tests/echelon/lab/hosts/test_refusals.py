@@ -62,6 +62,20 @@ def test_in_one_line(scenario: Scenario, change: Callable[[Scenario], Scenario],
     assert "\n" not in str(refused.value)
 
 
+def test_cross_traffic_that_nothing_sends(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    traffic = TrafficSource("web", Schedule((ScheduledFlow(0, "h1", "h2", 100),), 1))
+    monkeypatch.setattr(hosts_run, "entry_points", lambda **_: ())
+    with pytest.raises(RunError, match=r"traffic web: 'traffic send' is in the plug-in echelon-study \(run: pip"):
+        hosts_run.run(
+            replace(scenario, traffic=(traffic,)),
+            "fair",
+            lambda: make_policy("fair"),
+            lambda job, iteration: None,
+            backend="namespaces",
+            target="softswitch",
+        )
+
+
 def test_what_lies_in_the_directory_is_no_module_of_the_run(tmp_path: Path) -> None:
     if (why := sandbox.missing()) is not None:
         pytest.skip(why)
