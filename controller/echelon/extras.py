@@ -22,7 +22,7 @@ EXTRAS = {
 }
 """The extra that has a package, by the name under which it is imported."""
 
-_STUDY = ("coflows", "evaluate", "experiment", "place", "sweep")
+_STUDY = ("coflows", "evaluate", "experiment", "job.new", "place", "sweep", "traffic.receive", "traffic.send")
 PLUG_INS = {
     "echelon.commands": {
         **dict.fromkeys(_STUDY, "study"),
@@ -30,6 +30,7 @@ PLUG_INS = {
         "import": "importers",
         "view": "web",
     },
+    "echelon.plots": {"sweep.slowdowns": "study"},
     "echelon.stores": {"etcd": "etcd"},
     "echelon.targets": {"tofino": "tofino"},
     "echelon.workers": {"program": "torch"},
@@ -42,7 +43,7 @@ def plug_in(group: str, name: str) -> str | None:
     extra = PLUG_INS[group].get(name)
     if extra is None:
         return None
-    return f"'{name}' is in the plug-in echelon-{extra} (run: pip install 'echelon-p4[{extra}]')"
+    return f"'{name.replace('.', ' ')}' is in the plug-in echelon-{extra} (run: pip install 'echelon-p4[{extra}]')"
 
 
 def how_to_install(error: ImportError) -> str | None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
+import subprocess
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyroute2 import IPRoute  # type: ignore[import-untyped]
@@ -32,6 +34,17 @@ _given_out: set[int] = set()
 def preferred(niceness: int) -> tuple[str, ...]:
     """Return the words to put before a command to run it with this niceness."""
     return ("nice", "-n", str(niceness))
+
+
+def start(command: Sequence[str | Path], log: Path, mode: str = "wb", **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process that writes to `log`, and reads nothing unless `options` give it a `stdin`.
+
+    It is in a group of its own: Ctrl-C in a terminal must not end it before its users.
+    """
+    with log.open(mode) as output:
+        return subprocess.Popen(
+            command, **{"stdin": subprocess.DEVNULL, **options}, stdout=output, stderr=output, process_group=0
+        )
 
 
 def said(log: Path) -> str:

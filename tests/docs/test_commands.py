@@ -58,7 +58,7 @@ ELSEWHERE = {
     r"^softswitch (--no-p4|-i|PROGRAM|tofino .*-i )": (
         "a switch that runs on, as the tests in tests/softswitch/realtime have"
     ),
-    r"^echelon traffic (send|receive)": "two hosts; tests/echelon/lab/traffic sends and receives on one",
+    r"^echelon traffic (send|receive)": "two hosts; plugins/study/tests/traffic sends and receives on one",
     r"^echelon (experiment (thesis|pipelines|report)|evaluate )|out/report/": "hours, or what they have measured",
     r"^echelon capture": "PyTorch; plugins/torch/tests/capture captures jobs where it is installed",
     r"^echelon coflows FB2010": "a file that its authors publish",

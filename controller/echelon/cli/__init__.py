@@ -14,18 +14,13 @@ from typing import Annotated, Any
 import typer
 
 from echelon.cli import completion, files, jobs, plots, runs, service, serving, traffic, watch
-from echelon.cli.doors import COMPARE, DESCRIBE, LOOK, OPERATE, RUN, doors
-from echelon.cli.usage import CommandGroup
+from echelon.cli.doors import COMPARE, DESCRIBE, LOOK, OPERATE, RUN, GroupWithDoors
 
 __all__ = ["app", "main"]
 
 
-class _Echelon(CommandGroup):
-    """The group of all commands, those of other packages included."""
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.commands.update({name: door for name, door in doors().items() if name not in self.commands})
+class _Echelon(GroupWithDoors):
+    """The group of all commands."""
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> Any:
         words = list(sys.argv[1:] if args is None else args)

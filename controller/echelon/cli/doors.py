@@ -1,15 +1,21 @@
 """The door for commands of other packages: the entry points `echelon.commands`.
 
-An entry's name is that of the command, and its object a `Command`. It is all that `echelon --help` needs; what it
-points to is imported when the command is called.
+An entry's name is that of the command, with its group before a dot (`traffic.send`) unless it is the whole program's.
+Its object is a `Command`. It is all that `echelon --help` needs; what it points to is imported when the command is
+called.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
-from echelon.extras import plug_in
+from echelon.cli.usage import CommandGroup
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "echelon.commands"
 
@@ -18,6 +24,8 @@ RUN = "Run"
 COMPARE = "Compare"
 OPERATE = "Operate a service (ECHELON_URL, ECHELON_TOKEN_FILE)"
 LOOK = "Look at a running service"
+COMMANDS = "Commands"
+"""The part of the help of a group whose commands are in no other, such as `echelon traffic --help`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +64,21 @@ class Door:
         return getattr(self._command, name)
 
 
-def doors() -> dict[str, Any]:
-    """Return the commands of other packages, by name."""
-    from importlib.metadata import entry_points
+class GroupWithDoors(CommandGroup):
+    """A group with the commands that other packages add to it. They cannot replace its own."""
 
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands.update({name: door for name, door in doors(self.name or "").items() if name not in self.commands})
+
+
+def doors(group: str = "") -> dict[str, Any]:
+    """Return the commands of other packages in a group of commands, by name; "" is the whole program."""
     found = {}
-    for entry in sorted(entry_points(group=GROUP)):
+    for entry in _entries():
+        of, _, name = entry.name.rpartition(".")
+        if of != group:
+            continue
         try:
             command = entry.load()
             if not isinstance(command, Command):
@@ -69,13 +86,15 @@ def doors() -> dict[str, Any]:
         except Exception as error:
             # A broken package must not take the other commands with it.
             command = Command(COMPARE, f"cannot be loaded ({type(error).__name__}: {error})", entry.value)
-        found[entry.name] = Door(entry.name, command)
+        found[name] = Door(name, command)
     return found
 
 
-def missing(name: str) -> str | None:
-    """Return what brings our command `name`, which is not installed; None: there is no such command."""
-    return plug_in(GROUP, name)
+@cache
+def _entries() -> Sequence[EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return sorted(entry_points(group=GROUP))
 
 
 def _load(name: str, of: Command) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -256,45 +257,6 @@ def _written(option: str) -> str:
     return f"--{option.replace('_', '-')}"
 
 
-def _scenario(path: Path) -> str:
-    from echelon.lab.scenarios.scenario import load_scenario
-
-    return f"scenario '{load_scenario(path).name}'"
-
-
-def _service(path: Path) -> str:
-    from echelon.service.config import load_service_config
-
-    return f"service '{load_service_config(path).name}'"
-
-
-def _fabric(path: Path) -> str:
-    from echelon.fabric.load import load_fabric
-
-    return f"fabric '{load_fabric(path).name}'"
-
-
-def _job(path: Path) -> str:
-    from echelon.jobs import load_job
-
-    return f"job '{load_job(path).name}'"
-
-
-def _tokens(path: Path) -> str:
-    from echelon.service.api.tokens import load_tokens
-
-    return f"tokens {', '.join(repr(token.name) for token in load_tokens(path).tokens)}"
-
-
-@dataclass(frozen=True, slots=True)
-class FileKind:
-    """A kind of file, recognised by a key that all its files have."""
-
-    key: str
-    load: Callable[[Path], str]
-    """A function that describes the file. It raises `DocumentError`."""
-
-
 @dataclass(frozen=True, slots=True)
 class CheckedFile:
     """A file, and what it is or what is wrong with it."""
@@ -306,15 +268,15 @@ class CheckedFile:
     mistakes: tuple[str, ...] = ()
 
 
-KINDS = (
-    FileKind("job", _job),
-    FileKind("fabric", _fabric),
-    FileKind("scenario", _scenario),
-    FileKind("service", _service),
-    FileKind("tokens", _tokens),
-)
-"""The kinds in order. A file of a kind may also have the keys of the kinds before it: scenarios and configurations name
-a fabric."""
+KINDS = {
+    "job": "echelon.jobs:load_job",
+    "fabric": "echelon.fabric.load:load_fabric",
+    "scenario": "echelon.lab.scenarios.scenario:load_scenario",
+    "service": "echelon.service.config:load_service_config",
+    "tokens": "echelon.service.api.tokens:load_tokens",
+}
+"""The kinds of files, by a key that all files of a kind have, and the functions that load them. A file of a kind may
+also have the keys of the kinds before it: scenarios and configurations name a fabric."""
 
 
 def check(
@@ -352,20 +314,22 @@ def _checked(file: Path) -> CheckedFile:
     from echelon.documents import DocumentError
 
     try:
-        return CheckedFile(file, True, _kind_of(file).load(file))
+        kind = _kind_of(file)
+        loaded = resolve_name(KINDS[kind])(file)
+        names = ", ".join(f"'{of.name}'" for of in (loaded.tokens if kind == "tokens" else [loaded]))
+        return CheckedFile(file, True, f"{kind} {names}")
     except DocumentError as error:
         return CheckedFile(file, False, None, tuple(str(mistake) for mistake in (error, *error.others)))
 
 
-def _kind_of(file: Path) -> FileKind:
+def _kind_of(file: Path) -> str:
     from echelon.documents import DocumentError, read_document
 
     data = read_document(file)
     for kind in reversed(KINDS):
-        if kind.key in data:
+        if kind in data:
             return kind
-    kinds = " nor ".join(kind.key for kind in KINDS)
-    raise DocumentError(str(file), "", f"is neither {kinds} (it has none of these keys)")
+    raise DocumentError(str(file), "", f"is neither {' nor '.join(KINDS)} (it has none of these keys)")
 
 
 _SHOWN = 30

@@ -1,4 +1,4 @@
-"""`echelon job`: describe, submit, show and remove jobs."""
+"""`echelon job`: submit, show and remove jobs."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import typer
 
 from echelon.cli import completion, dryruns, figures, tables
 from echelon.cli.calls import Answer, answers, on_service
+from echelon.cli.doors import GroupWithDoors
 from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import Column
-from echelon.cli.usage import BAD_INPUT, FAILED, fail, fraction
+from echelon.cli.usage import BAD_INPUT, FAILED, fail
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from echelon.client import Client
     from echelon.service.api.jobs import JobResource, JobSummary
 
-app = typer.Typer(help="Jobs: new, submit, list, show, remove.", no_args_is_help=True)
+app = typer.Typer(help="Jobs: new, submit, list, show, remove.", cls=GroupWithDoors, no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="The job.", metavar="NAME", autocompletion=completion.jobs)]
 
@@ -113,57 +114,6 @@ def submit(
         raise typer.Exit(BAD_INPUT)
     if wait and any(job.state != "installed" for job in jobs):
         raise typer.Exit(FAILED)
-
-
-@app.command()
-def new(
-    model: Annotated[str, typer.Argument(help="The model, e.g. llama-7b; a wrong name lists all.", metavar="MODEL")],
-    gpus: Annotated[int, typer.Option(help="Number of GPUs.", min=1)],
-    parallel: Annotated[
-        str,
-        typer.Option(
-            help="Degrees of data, tensor and pipeline parallelism. Default: data parallelism of all GPUs.",
-            metavar="dp=N,tp=N,pp=N",
-        ),
-    ] = "",
-    gpu: Annotated[str, typer.Option(help="The GPU: V100, A100 or H100.")] = "A100",
-    micro_batches: Annotated[int, typer.Option(help="Micro-batches of an iteration, for each replica.", min=1)] = 1,
-    micro_batch_size: Annotated[int, typer.Option(help="Samples of a micro-batch.", min=1)] = 1,
-    zero: Annotated[int, typer.Option(help="Stage of ZeRO: 0, 1 or 3.")] = 0,
-    gpus_per_host: Annotated[int, typer.Option(help="GPUs of each host.", min=1)] = 8,
-    hosts: Annotated[
-        str | None, typer.Option(help="The hosts, as h1,h2,h3. Default: h1, h2... as many as are needed.")
-    ] = None,
-    efficiency: Annotated[
-        str, typer.Option(help="Part of the GPU's peak that computing reaches.", metavar="FRACTION")
-    ] = "45%",
-    name: Annotated[str | None, typer.Option(help="The job's name. Default: that of the model.")] = None,
-    out: tables.OutFile = None,
-) -> None:
-    """Write the job file of a model that is trained on so many GPUs.
-
-    Example: echelon job new llama-7b --gpus 64 --parallel dp=8,tp=4,pp=2 --micro-batches 16 -o job.yaml
-    """
-    from echelon.documents import DocumentError
-    from echelon.jobs.models import new_job_file
-
-    try:
-        text = new_job_file(
-            model,
-            gpus=gpus,
-            parallel=parallel,
-            gpu=gpu,
-            micro_batches=micro_batches,
-            micro_batch_samples=micro_batch_size,
-            zero=zero,
-            gpus_per_host=gpus_per_host,
-            hosts=None if hosts is None else [host.strip() for host in hosts.split(",")],
-            efficiency=fraction("--efficiency", efficiency),
-            name=name,
-        )
-    except DocumentError as error:
-        fail(str(error))
-    tables.write_text(text, out)
 
 
 @app.command("list")

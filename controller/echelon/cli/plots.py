@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from echelon.lab.plots import Excerpt, Style
-    from echelon.lab.plots.others import MeasuredSweep
 
 
 def plot(
@@ -51,24 +50,24 @@ def plot(
     Example: echelon plot results --kind iterations --format png,pdf -o pictures
     """
     from echelon.documents import DocumentError
-    from echelon.lab.plots import Excerpt, draw, kind_names, load, others
+    from echelon.lab.plots import Excerpt, draw, kind_names, load, subject_of
 
     files: list[Path] = []
     notes: list[str] = []
     try:
         first, last = _range(iterations)
-        if (of_sweep := others.load_sweep(results)) is not None:
-            selection = Excerpt()
-            files = _draw_sweep(of_sweep, kind or [], selection, out, formats.split(","), width, policy or ())
-            notes = [f"{others.KIND}: {note}" for note in selection.notes]
-        kinds = [] if of_sweep else kind or kind_names()
+        subject = subject_of(results)
+        kinds = kind or kind_names(subject)
         with ShownProgress() as progress:
             progress.stage("drawing", len(kinds), "kinds")
             for name in kinds:
                 progress.doing(f"drawing {name}")
                 selection = Excerpt(first, last, tuple(job or ()))
-                run = load(results, selection, policy or ())
-                files += draw(run, name, selection, out, formats.split(","), width)
+                look = formats.split(","), width
+                if subject:
+                    files += _draw_subject(subject, name, results, selection, out, *look, policies=policy or ())
+                else:
+                    files += draw(load(results, selection, policy or ()), name, selection, out, *look)
                 notes += [f"{name}: {note}" for note in selection.notes]
                 progress.done()
     except DocumentError as error:
@@ -97,22 +96,15 @@ def draw_file(pages: Callable[[Style], Sequence[Figure]], file: Path) -> None:
         fail(f"--out: {file}: {error.strerror or error} (name a file that can be written)")
 
 
-def _draw_sweep(
-    of: MeasuredSweep,
-    kinds: Sequence[str],
-    selection: Excerpt,
-    out: Path,
-    formats: Sequence[str],
-    width: str,
-    policies: Sequence[str],
+def _draw_subject(
+    subject: str, name: str, results: Path, selection: Excerpt, out: Path, *look: Any, policies: Sequence[str]
 ) -> list[Path]:
-    """Draw the picture of a sweep. Raise `DocumentError` for a kind that a sweep does not have, and `OSError`."""
-    from echelon.documents import DocumentError
-    from echelon.lab.plots import others, write_into
+    """Draw a kind of picture of what is no finished run."""
+    from echelon.lab.plots import load_kind, write_into
 
-    if unknown := [name for name in kinds if name != others.KIND]:
-        raise DocumentError("--kind", "", f"unknown kind '{unknown[0]}' of a sweep (known: {others.KIND})")
-    return write_into(out, others.KIND, lambda style: others.draw_sweep(of, selection, style, policies), formats, width)
+    kind = load_kind(name, subject)
+    loaded = kind.load(results)
+    return write_into(out, name, lambda style: kind.draw(loaded, selection, style, policies), *look)
 
 
 def _range(text: str | None) -> tuple[int | None, int | None]:

@@ -6,12 +6,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
 from echelon.progress import LINE_EVERY_S, Account
 
 if TYPE_CHECKING:
@@ -120,21 +116,3 @@ def _every_s() -> float:
         return max(float(os.environ[EVERY]), 0.01)
     except (KeyError, ValueError):
         return LINE_EVERY_S
-
-
-@contextmanager
-def one_line_errors(out: Path) -> Iterator[None]:
-    """Turn errors that are not faults of the program into one line on standard error and an exit status."""
-    from echelon.documents import DocumentError
-    from echelon.errors import CodedError
-
-    try:
-        yield
-    except DocumentError as error:
-        fail(str(error), BAD_INPUT)
-    except OSError as error:
-        fail(f"--out: {error.filename or out}: {error.strerror or error} (name a directory to write to)", BAD_INPUT)
-    except CodedError as error:
-        fail(str(error), FAILED)
-    except KeyboardInterrupt:
-        fail("interrupted; measured points are kept, run the same command again to continue", INTERRUPTED)

@@ -21,6 +21,7 @@ from echelon.targets import DEFAULT_TARGET
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from echelon.lab.hosts.workers.others import MakeWorkers
     from echelon.lab.scenarios.results import PolicyRun, Results
     from echelon.lab.scenarios.scenario import PolicyChoice, Scenario
 
@@ -146,7 +147,9 @@ def _run(
     with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
     if fabric in PRIVATE:
-        in_private(programs=bool(scenario.commands))
+        from echelon.lab.hosts.workers.others import maker_of
+
+        in_private(maker_of(scenario))
     with progress, _writing(out):
         comparison = compare(
             scenario,
@@ -201,23 +204,24 @@ def _estimate(scenario: Scenario, yes: bool) -> None:
     typer.confirm("Go on?", abort=True, err=True)
 
 
-def in_private(*, programs: bool = False) -> None:
+def in_private(workers: MakeWorkers | None = None) -> None:
     """Return only inside private namespaces. Outside, run this command line again in namespaces of its own, and end as
     that run does.
 
-    With `programs`, everything is in a control group of its own, too. Raise `RunError` if that is impossible.
+    `workers` prepare for it. Raise `RunError` if that is impossible.
     """
     from contextlib import nullcontext
 
     from echelon.errors import RunError
-    from echelon.lab.hosts import groups, sandbox
+    from echelon.lab.hosts import sandbox
 
     if sandbox.inside():
-        groups.enter()
+        if workers is not None:
+            workers.in_sandbox()
         return
     if (why := sandbox.missing()) is not None:
         raise RunError(why)
-    with groups.group_for_run() if programs else nullcontext():
+    with nullcontext() if workers is None else workers.around_sandbox():
         status = sandbox.run_inside([sys.executable, "-Pm", "echelon", *sys.argv[1:]])
     raise typer.Exit(status)
 

@@ -59,10 +59,11 @@ class CommandGroup(TyperGroup):
 
 def _message(error: typer.BadParameter) -> str:
     """Return what is wrong; of an option that does not exist, with the nearest that does."""
-    from echelon.cli.doors import missing
+    from echelon.extras import plug_in
 
     _, quote, name = error.message.partition("No such command '")
-    if quote and (where := missing(name.partition("'")[0])):
+    groups = error.ctx.command_path.split()[1:] if error.ctx else []
+    if quote and (where := plug_in("echelon.commands", ".".join([*groups, name.partition("'")[0]]))):
         return where
     near: Sequence[str] = getattr(error, "possibilities", None) or ()
     return f"{error.message}. Did you mean '{min(near)}'?" if near else error.format_message()

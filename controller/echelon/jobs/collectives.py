@@ -37,9 +37,9 @@ class Algorithm(ABC):
     def rounds(self, ranks: int) -> Iterator[Round]:
         """Yield the rounds in order. A rank starts its part of a round when it has finished its part of the last."""
 
-    @abstractmethod
     def chunks(self, ranks: int) -> int:
         """Return into how many chunks the data is cut; the data has at least as many bytes."""
+        return ranks
 
     @abstractmethod
     def flow_count(self, ranks: int) -> int:
@@ -198,9 +198,6 @@ class Ring(AllReduce):
     def spread(self, ranks: int) -> Iterator[Round]:
         return (_round(number, ranks) for number in range(ranks - 1, 2 * (ranks - 1)))
 
-    def chunks(self, ranks: int) -> int:
-        return ranks
-
     def flow_count(self, ranks: int) -> int:
         return 2 * (ranks - 1) * ranks
 
@@ -268,9 +265,6 @@ class HalvingDoubling(AllReduce):
     def spread(self, ranks: int) -> Iterator[Round]:
         for distance in _distances(ranks):
             yield [Transfer(rank, rank ^ distance, _around(rank, distance)) for rank in range(ranks)]
-
-    def chunks(self, ranks: int) -> int:
-        return ranks
 
     def flow_count(self, ranks: int) -> int:
         return 2 * ranks * len(_distances(ranks))
@@ -345,16 +339,11 @@ class Direct(AllReduce):
     """
 
     def reduce(self, ranks: int) -> Iterator[Round]:
-        for shift in range(1, ranks):
-            targets = [(rank, (rank + shift) % ranks) for rank in range(ranks)]
-            yield [Transfer(src, dst, range(dst, dst + 1)) for src, dst in targets]
+        return AllToAll().rounds(ranks)
 
     def spread(self, ranks: int) -> Iterator[Round]:
         for shift in range(1, ranks):
             yield [Transfer(rank, (rank + shift) % ranks, range(rank, rank + 1)) for rank in range(ranks)]
-
-    def chunks(self, ranks: int) -> int:
-        return ranks
 
     def flow_count(self, ranks: int) -> int:
         return 2 * ranks * (ranks - 1)
@@ -377,9 +366,6 @@ class AllToAll(Algorithm):
         for shift in range(1, ranks):
             targets = [(rank, (rank + shift) % ranks) for rank in range(ranks)]
             yield [Transfer(src, dst, range(dst, dst + 1)) for src, dst in targets]
-
-    def chunks(self, ranks: int) -> int:
-        return ranks
 
     def flow_count(self, ranks: int) -> int:
         return ranks * (ranks - 1)
@@ -455,9 +441,6 @@ class Hierarchical(AllReduce):
         hosts = ranks // self.local
         yield from (self._between(number, hosts) for number in range(hosts - 1, 2 * (hosts - 1)))
         yield from (self._inside(number, hosts) for number in range(self.local - 1, 2 * (self.local - 1)))
-
-    def chunks(self, ranks: int) -> int:
-        return ranks
 
     def flow_count(self, ranks: int) -> int:
         return 2 * ranks * (self.local - 1 + ranks // self.local - 1)

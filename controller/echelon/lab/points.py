@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from echelon.allocation import Number
 from echelon.execution import IterationRecord, JobRecord, Span
@@ -95,16 +95,6 @@ class Stored:
         if not isinstance(identity, dict) or not isinstance(result, dict) or not isinstance(wall_s, int | float):
             return None
         return cls(identity, result, float(wall_s))
-
-
-class ResultStore(Protocol):
-    """A place for measured points."""
-
-    def get(self, name: str, identity: Mapping[str, Any]) -> Stored | None:
-        """Return the point, if it has been measured."""
-
-    def put(self, name: str, stored: Stored) -> None:
-        """Keep the point, so that nothing but the loss of its disk loses it. Raise `OSError`."""
 
 
 class PointStore:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from echelon.errors import RunError
-from echelon.processes import free_port, said
+from echelon.processes import free_port, said, start
 
 QUEUES = 8
 CPU_PORT = 510
@@ -145,15 +145,7 @@ class ExecutableLauncher(ABC):
         ]
         log = directory / f"{place.name}.log"
         try:
-            with log.open("wb") as output:
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    # In a group of its own: Ctrl-C in a terminal must not end the switch before its users.
-                    process_group=0,
-                )
+            process = start(command, log)
         except OSError as error:
             raise RunError(f"switch {place.name}: {error.filename}: {error.strerror}") from None
         return _Process(f"switch {place.name}", self.executable, self.serves_at(ports), process, log, address, entry)

@@ -44,6 +44,7 @@ NO_RESULT = {
 WITHOUT = {
     "serve": "",
     "traffic receive": "--listen nowhere",
+    "traffic send": "nowhere.csv --from h1",
     "evaluate": "--half neither -o out",
     "capture": "",
     **{

@@ -57,6 +57,20 @@ def say(name: str) -> None:
     assert "missing argument 'name'" in echelon(environment, "greet")[2]
 
 
+def test_a_command_may_be_added_to_a_group(tmp_path: Path) -> None:
+    module = """
+from echelon.cli.doors import COMMANDS, Command
+there = Command(COMMANDS, "Say hello.", "stub:say")
+def say() -> None:
+    print("hello")
+"""
+    environment = packaged(tmp_path, "job.greet = stub:there\njob.list = stub:there", module)
+    assert echelon(environment, "job", "greet") == (0, "hello\n", "")
+    assert "greet" in echelon(environment, "job", "--help")[1]
+    assert "greet" not in echelon(environment, "--help")[1]
+    assert "latest iteration" in echelon(environment, "job", "--help")[1], "the core's own command stays"
+
+
 def test_a_broken_package_leaves_the_other_commands_whole(tmp_path: Path) -> None:
     environment = packaged(tmp_path, f"broken = {ABSENT}\nrun = stub:run", "def run(): ...")
     status, out, _ = echelon(environment, "--help")
@@ -65,10 +79,12 @@ def test_a_broken_package_leaves_the_other_commands_whole(tmp_path: Path) -> Non
     assert "Run a scenario" in out, "no package takes the name of a command of the core"
 
 
-def test_what_is_not_installed_says_where_it_comes_from(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", [["evaluate", "-o", "out"], ["traffic", "send"], ["job", "new", "vgg-16"]])
+def test_what_is_not_installed_says_where_it_comes_from(words: list[str], tmp_path: Path) -> None:
     hidden = "import importlib.metadata as m; m.entry_points = lambda **_: []; from echelon.cli import main; main()"
-    command = [sys.executable, "-c", hidden, "evaluate", "-o", "out"]
+    command = [sys.executable, "-c", hidden, *words]
     done = subprocess.run(command, env=packaged(tmp_path, ""), capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    assert "'evaluate' is in the plug-in echelon-study (run: pip install 'echelon-p4[study]')" in done.stderr
+    name = " ".join(words[: 1 + (words[0] != "evaluate")])
+    assert f"'{name}' is in the plug-in echelon-study (run: pip install 'echelon-p4[study]')" in done.stderr
     assert done.stderr.count("\n") == 1

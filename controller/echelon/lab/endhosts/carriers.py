@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
 
 from echelon.errors import RunError
 from echelon.fabric.model import Fabric
@@ -116,6 +115,7 @@ class HostStack:
 _SHIM_PORTS = 0xC000
 
 RankingOf = Callable[[FlowKey], Ranking | None]
+"""Returns the ranking that the newest plan gives a flow."""
 
 
 def initial_window(transport: Transport, fabric: Fabric, path: Sequence[str] | None) -> int:
@@ -125,9 +125,6 @@ def initial_window(transport: Transport, fabric: Fabric, path: Sequence[str] | N
     return 1 if path is None else packets_held(path, fabric, transport.packet_bytes)
 
 
-"""Returns the ranking that the newest plan gives a flow."""
-
-
 @dataclass(frozen=True, slots=True)
 class HostNetwork:
     """The hosts that flows go between, and the clock that they share."""
@@ -135,33 +132,6 @@ class HostNetwork:
     clock: Clock
     fabric: Fabric
     hosts: Mapping[str, HostStack]
-
-
-class Carrier(Protocol):
-    """A carrier of one job's flows to their destinations."""
-
-    @property
-    def tally(self) -> PacketTally:
-        """Return the counts of the job's packets."""
-        ...
-
-    def open(self) -> None:
-        """Open what has to be open before the first flow."""
-        ...
-
-    def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None:
-        """Send a flow now; call `on_complete` when its last byte has arrived.
-
-        Flows of an iteration start after all flows of the one before have arrived.
-        """
-        ...
-
-    def pace(self, flow: str, rate_Bps: float | None) -> None:  # noqa: N803
-        """Send a flow that is under way at this rate from now on, in bytes per second, if senders can be told one.
-
-        None stands for no limit.
-        """
-        ...
 
 
 class ShimCarrier:
@@ -210,7 +180,10 @@ class ShimCarrier:
         """Do nothing, because there are no connections."""
 
     def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None:
-        """Send a flow now; call `on_complete` when its last byte has arrived."""
+        """Send a flow now; call `on_complete` when its last byte has arrived.
+
+        Flows of an iteration start after all flows of the one before have arrived.
+        """
         address = self._addresses[flow.name]
         epoch = iteration % 256
         key = flow_key(epoch, address.job, address.flow)
@@ -343,3 +316,7 @@ class _Line:
         while (following := self._flows[self._turn]).name in self._ready:
             self._turn = (self._turn + 1) % len(self._flows)
             self.connection.write(following.size_bytes, self._ready.pop(following.name))
+
+
+Carrier = ShimCarrier | TcpCarrier
+"""A carrier of one job's flows to their destinations."""

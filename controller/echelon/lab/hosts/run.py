@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from echelon.errors import RunError
 from echelon.execution import Completion
+from echelon.extras import plug_in
 from echelon.lab.hosts import sandbox
 from echelon.lab.hosts.backends.base import BACKENDS, HostFabric
 from echelon.lab.hosts.loop import RealTimeLoop, watch_end
@@ -132,6 +134,8 @@ def _check(scenario: Scenario) -> None:
     for job in scenario.jobs:
         if job.name not in scenario.specs:
             raise RunError(f"job {job.name} has no job file to register with the controller (give its specification)")
+    if scenario.traffic and not entry_points(group="echelon.commands", name="traffic.send"):
+        raise RunError(f"traffic {scenario.traffic[0].name}: {plug_in('echelon.commands', 'traffic.send')}")
     check_senders(scenario)
 
 

@@ -19,7 +19,7 @@ from echelon.errors import RunError
 from echelon.fabric.model import Fabric
 from echelon.jobs.spec import JobSpec
 from echelon.lab.scenarios.scenario import PolicyChoice
-from echelon.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred, said
+from echelon.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred, said, start
 from echelon.quantities import duration_text, rate_text
 from echelon.service.api.jobs import JobResource
 from echelon.service.api.status import StatusResource
@@ -93,9 +93,7 @@ class ServiceProcess:
             return
         serve = [sys.executable, "-Pm", "echelon", "serve", "--config", str(self._configuration)]
         # It computes a lot at its start, which must not delay switches that share the processors with it.
-        command = [*DIES_WITH_CALLER, *preferred(NICENESS // 2), *serve]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0)
+        self._process = start([*DIES_WITH_CALLER, *preferred(NICENESS // 2), *serve], self._log, "ab")
 
     def kill(self) -> None:
         """Kill the process as a power cut would. Idempotent."""

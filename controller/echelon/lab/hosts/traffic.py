@@ -23,7 +23,7 @@ from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lab.traffic.outcome import FlowOutcome, read_outcomes
 from echelon.lab.traffic.schedule import Schedule, write_schedule
-from echelon.processes import DIES_WITH_CALLER, said
+from echelon.processes import DIES_WITH_CALLER, said, start
 
 _ALLOWANCE = 10
 _LEAST_S = 30.0
@@ -140,14 +140,7 @@ class HostTraffic:
         self._senders.append(_Sender(source.name, self._spawn(host, command, log), outcomes, log))
 
     def _spawn(self, host: str, command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-        with log.open("wb") as output:
-            return subprocess.Popen(
-                [*self._hosts.in_host(host), *DIES_WITH_CALLER, *command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                process_group=0,
-            )
+        return start([*self._hosts.in_host(host), *DIES_WITH_CALLER, *command], log)
 
     def _ask_for_ecn(self, host: str) -> None:
         """Make all TCP connections of the host ask for ECN. The ends that accept them agree by default."""

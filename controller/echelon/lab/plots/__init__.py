@@ -2,11 +2,13 @@
 
 A kind of picture of finished runs is one module, registered in the entry-point group `echelon.plots`. It has `ABOUT`,
 one line for people, and ``draw(run, selection, style)``, which returns the pages as figures of matplotlib, and calls
-``selection.note()`` for what it leaves out. `echelon.lab.plots.charts` draws curves and bars from plain numbers.
+``selection.note()`` for what it leaves out. The kinds of another subject, such as a sweep, are registered with its name
+before a dot (`sweep.slowdowns`): they have ``load(directory)``, where the subject's document is (`sweep.json`), and
+``draw(loaded, selection, style, policies)``. `echelon.lab.plots.charts` draws curves and bars from plain numbers.
 """
 
 from echelon.lab.plots.measured import Excerpt, MeasuredRun, load
-from echelon.lab.plots.style import Style, draw, kind_names, load_kind, write, write_file, write_into
+from echelon.lab.plots.style import Style, draw, kind_names, load_kind, subject_of, write, write_file, write_into
 
 __all__ = [
     "Excerpt",
@@ -16,6 +18,7 @@ __all__ = [
     "kind_names",
     "load",
     "load_kind",
+    "subject_of",
     "write",
     "write_file",
     "write_into",

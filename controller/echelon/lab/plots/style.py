@@ -15,7 +15,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from echelon.documents import DocumentError, suggestion
-from echelon.extras import how_to_install
+from echelon.extras import PLUG_INS, how_to_install, plug_in
 from echelon.lab.plots.measured import Excerpt, MeasuredRun
 
 if TYPE_CHECKING:
@@ -124,15 +124,32 @@ def _registered() -> Mapping[str, EntryPoint]:
     return {entry.name: entry for entry in sorted(entry_points(group=GROUP))}
 
 
-def kind_names() -> tuple[str, ...]:
-    """Return the names of all kinds of pictures, in alphabetical order."""
-    return tuple(_registered())
+def kind_names(subject: str = "") -> tuple[str, ...]:
+    """Return the names of the kinds of pictures of a subject, in alphabetical order; "" is a finished run."""
+    return tuple(name for of, _, name in (entry.rpartition(".") for entry in _registered()) if of == subject)
 
 
-def load_kind(name: str) -> Any:
+def subject_of(results: Path) -> str:
+    """Return the subject whose document, such as `sweep.json`, is in the directory; "": it is a finished run.
+
+    Raise `DocumentError` if that subject's kinds of pictures are not installed.
+    """
+    for entry in {**PLUG_INS[GROUP], **_registered()}:
+        subject = entry.rpartition(".")[0]
+        if subject and (results / f"{subject}.json").is_file():
+            if entry not in _registered():
+                raise DocumentError(str(results), "", f"{plug_in(GROUP, entry)}")
+            return subject
+    return ""
+
+
+def load_kind(name: str, subject: str = "") -> Any:
     """Return the module of a kind of picture. Raise `DocumentError` for one that is unknown or cannot be imported."""
-    _check("--kind", name, kind_names())
-    entry = _registered()[name]
+    kinds = kind_names(subject)
+    if subject and name not in kinds:
+        raise DocumentError("--kind", "", f"unknown kind '{name}' of a {subject} (known: {', '.join(kinds)})")
+    _check("--kind", name, kinds)
+    entry = _registered()[f"{subject}.{name}" if subject else name]
     try:
         return entry.load()
     except Exception as error:  # whatever a foreign module raises when it is imported

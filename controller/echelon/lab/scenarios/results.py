@@ -197,34 +197,54 @@ def _observed(of: Observed, iterations: Collection[int]) -> dict[str, object]:
     return {
         "echelonflows": {},
         "flows": [
-            {
-                "name": one.name,
-                "iteration": one.iteration,
-                "micro_batch": None,
-                "src": one.src,
-                "dst": one.dst,
-                "bytes": one.size_bytes,
-                "start_s": rounded(one.start),
-                "finish_s": rounded(one.finish),
-                "ideal_finish_s": None,
-                "tardiness_s": None,
-            }
+            _flow_row(one.name, one.iteration, None, one.src, one.dst, one.size_bytes, one.start, one.finish, None)
             for one in of.operations
             if one.iteration in iterations
         ],
         "computes": [
-            {
-                "name": one.name,
-                "iteration": one.iteration,
-                "worker": one.worker,
-                "kind": "compute",
-                "micro_batch": None,
-                "start_s": rounded(one.start),
-                "finish_s": rounded(one.finish),
-            }
+            _compute_row(one.name, one.iteration, one.worker, "compute", None, one.start, one.finish)
             for one in of.computing
             if one.iteration in iterations
         ],
+    }
+
+
+def _flow_row(
+    name: str,
+    iteration: int,
+    micro_batch: int | None,
+    src: str,
+    dst: str,
+    size_bytes: int,
+    start: Number,
+    finish: Number,
+    ideal: Number | None,
+) -> dict[str, object]:
+    return {
+        "name": name,
+        "iteration": iteration,
+        "micro_batch": micro_batch,
+        "src": src,
+        "dst": dst,
+        "bytes": size_bytes,
+        "start_s": rounded(start),
+        "finish_s": rounded(finish),
+        "ideal_finish_s": None if ideal is None else rounded(ideal),
+        "tardiness_s": None if ideal is None else rounded(finish - ideal),
+    }
+
+
+def _compute_row(
+    name: str, iteration: int, worker: str, kind: str, micro_batch: int | None, start: Number, finish: Number
+) -> dict[str, object]:
+    return {
+        "name": name,
+        "iteration": iteration,
+        "worker": worker,
+        "kind": kind,
+        "micro_batch": micro_batch,
+        "start_s": rounded(start),
+        "finish_s": rounded(finish),
     }
 
 
@@ -235,15 +255,7 @@ def _compute_finish_s(iteration: IterationRecord[Number]) -> float | None:
 
 def _computes(job: Job, iteration: IterationRecord[Number]) -> list[dict[str, object]]:
     return [
-        {
-            "name": unit.name,
-            "iteration": iteration.iteration,
-            "worker": unit.worker,
-            "kind": unit.kind,
-            "micro_batch": unit.micro_batch,
-            "start_s": rounded(span.start),
-            "finish_s": rounded(span.finish),
-        }
+        _compute_row(unit.name, iteration.iteration, unit.worker, unit.kind, unit.micro_batch, span.start, span.finish)
         for unit in job.computes
         if (span := iteration.computes.get(unit.name)) is not None and span.finish is not None
     ]
@@ -259,21 +271,9 @@ def _flows(job: Job, iteration: IterationRecord[Number]) -> list[dict[str, objec
     for flow in job.flows:
         span = iteration.flows[flow.name]
         assert span.finish is not None  # of a finished iteration
-        ideal = ideal_s.get(flow.name)
-        out.append(
-            {
-                "name": flow.name,
-                "iteration": iteration.iteration,
-                "micro_batch": flow.micro_batch,
-                "src": flow.src,
-                "dst": flow.dst,
-                "bytes": flow.size_bytes,
-                "start_s": rounded(span.start),
-                "finish_s": rounded(span.finish),
-                "ideal_finish_s": None if ideal is None else rounded(ideal),
-                "tardiness_s": None if ideal is None else rounded(span.finish - ideal),
-            }
-        )
+        number, ideal = iteration.iteration, ideal_s.get(flow.name)
+        ends = flow.src, flow.dst, flow.size_bytes
+        out.append(_flow_row(flow.name, number, flow.micro_batch, *ends, span.start, span.finish, ideal))
     return out
 
 

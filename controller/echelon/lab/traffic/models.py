@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from functools import lru_cache
 from itertools import accumulate
 from operator import attrgetter
 from random import Random
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
 from echelon.documents import suggestion
 from echelon.lab.traffic.schedule import BURST_PERIOD, PacedFlow, Pair, Schedule, ScheduledFlow
@@ -60,28 +61,18 @@ GAPS: Mapping[str, Gap] = {"exponential": exponential_gap, "poisson": poisson_ga
 """Distributions of gaps by their names in files and on the command line."""
 
 
-class Draw(Protocol):
-    """A way to draw many values together."""
-
+class _Printed:
     def sizes(self, sizes: SizeDistribution, count: int, total_bytes: float, rng: Random) -> list[int]:
         """Return `count` sizes in bytes that are to make `total_bytes` (about `count` times their mean)."""
+        return [sizes.sample(rng) for _ in range(count)]
 
     def window_us(self, wanted_us: int, lasts_us: float) -> float:
         """Return the length of a window of endless traffic that should take `wanted_us` and whose bytes last
         `lasts_us`."""
-
-    def starts(self, gap: Gap, count: int, time_us: float, rng: Random) -> list[float]:
-        """Return `count` ascending times in microseconds from 0 on, with mean gaps of ``time_us / count``."""
-
-
-class _Printed:
-    def sizes(self, sizes: SizeDistribution, count: int, total_bytes: float, rng: Random) -> list[int]:
-        return [sizes.sample(rng) for _ in range(count)]
-
-    def window_us(self, wanted_us: int, lasts_us: float) -> float:
         return wanted_us
 
     def starts(self, gap: Gap, count: int, time_us: float, rng: Random) -> list[float]:
+        """Return `count` ascending times in microseconds from 0 on, with mean gaps of ``time_us / count``."""
         mean_us = time_us / count
         return list(accumulate(gap(mean_us, rng) for _ in range(count)))
 
@@ -115,7 +106,7 @@ class _Matched:
 _DRAWS, _NEAR = 50, 0.02
 _BELOW_1 = math.nextafter(1.0, 0.0)
 
-DRAWS: Mapping[str, Draw] = {"matched": _Matched(), "printed": _Printed()}
+DRAWS: Mapping[str, _Printed | _Matched] = {"matched": _Matched(), "printed": _Printed()}
 """Ways to draw by their names on the command line.
 
 Only `Random.random` is used, whose values Python guarantees on every machine. Whatever is drawn in number may be drawn
@@ -155,29 +146,48 @@ def exponential_below(mean: float, limit: float, rng: Random) -> float:
     return min(-math.log1p(-rng.random() * below) * mean, math.nextafter(limit, 0.0))
 
 
-class TrafficModel(Protocol):
+@dataclass(frozen=True)
+class TrafficModel(ABC):
+    """A model of the flows between pairs of hosts."""
+
     name: ClassVar[str]
 
-    @property
-    def pairs(self) -> tuple[Pair, ...]: ...
+    pairs: tuple[Pair, ...]
+    """Pairs of hosts. Where pairs are drawn, all are equally likely."""
+    load_bps: int
+    """Payload bits per second, over all pairs."""
+
+    def __post_init__(self) -> None:
+        if not self.pairs:
+            raise ValueError("there is no pair of different hosts (name a source and a destination)")
+        for name in dict.fromkeys(name for pair in self.pairs for name in pair):
+            if not _HOST.fullmatch(name):
+                raise ValueError(f"{shown(name)} is not a name of a host (no spaces, commas, quotes or '#')")
+        for src, dst in self.pairs:
+            if src == dst:
+                raise ValueError(f"{src} cannot send to itself (name two hosts)")
+        if self.load_bps < 1:
+            raise ValueError(f"{self.load_bps} bit/s is not a load (give 1 or more)")
+        if self.window_us < 1:
+            raise ValueError(f"{self.window_us} us is not a window (give 1 or more)")
 
     @property
-    def load_bps(self) -> int:
-        """Payload bits per second, over all pairs."""
-
-    @property
+    @abstractmethod
     def window_us(self) -> int:
         """Approximate length of a window of endless traffic."""
 
+    @abstractmethod
     def flows_in(self, duration_us: int) -> int:
         """Return how many flows make the load over `duration_us`. Raises `ValueError` for more than `MAX_FLOWS`."""
 
+    @abstractmethod
     def schedule(self, duration_us: int, rng: Random) -> Schedule:
         """Return flows that start from 0 on, with the model's load over `duration_us`. Raises `ValueError` as
         `flows_in`."""
 
     def window(self, rng: Random) -> Schedule:
         """Return the next part of endless traffic. The one after it begins after its `duration_us`."""
+        return self.schedule(self.window_us, rng)
 
 
 def stream(model: TrafficModel, seed: int | str) -> Iterator[ScheduledFlow]:
@@ -193,55 +203,28 @@ def stream(model: TrafficModel, seed: int | str) -> Iterator[ScheduledFlow]:
 
 
 @dataclass(frozen=True)
-class Consistent:
-    """Algorithm 1: flows of drawn sizes at drawn times.
+class _Drawn(TrafficModel):
+    """A model of flows whose sizes and starts are drawn."""
 
-    As many flows as carry the load by their mean size, one mean gap apart.
-    """
-
-    name: ClassVar[str] = "consistent"
-
-    pairs: tuple[Pair, ...]
-    """Pairs of hosts. Each flow's pair is drawn; all are equally likely."""
-    load_bps: int
     sizes: SizeDistribution
     gaps: str = "exponential"
     """Distribution of the gaps between starts, a key of `GAPS`; ``poisson`` as printed."""
     draw: str = "matched"
     """Way to draw, a key of `DRAWS`; ``printed`` as printed."""
-    window_us: int = 10_000_000
-    """Approximate length of a window of endless traffic. Every window has at least one flow."""
 
     def __post_init__(self) -> None:
-        _check(self.pairs, self.load_bps, self.window_us)
+        super().__post_init__()
         _check_key("gaps", self.gaps, GAPS)
         _check_key("draw", self.draw, DRAWS)
 
-    def flows_in(self, duration_us: int) -> int:
-        return _checked(max(int(self._bytes_in(duration_us) / self.sizes.mean_bytes), 1))
+    def _sizes(self, flows: int, total_bytes: float, rng: Random) -> list[int]:
+        return DRAWS[self.draw].sizes(self.sizes, flows, total_bytes, rng)
 
-    def schedule(self, duration_us: int, rng: Random) -> Schedule:
-        flows = self._flows(self._sizes(duration_us, rng), duration_us, rng)
-        return Schedule(tuple(flows), duration_us, self._about)
-
-    def window(self, rng: Random) -> Schedule:
-        sizes = self._sizes(self.window_us, rng)
-        length_us = DRAWS[self.draw].window_us(self.window_us, sum(sizes) * 8e6 / self.load_bps)
-        flows = tuple(self._flows(sizes, length_us, rng))
-        return Schedule(flows, max(round(length_us), flows[-1].start_us), self._about)
-
-    def _sizes(self, duration_us: int, rng: Random) -> list[int]:
-        total_bytes = float(self._bytes_in(duration_us))
-        return DRAWS[self.draw].sizes(self.sizes, self.flows_in(duration_us), total_bytes, rng)
+    def _starts(self, flows: int, time_us: float, rng: Random) -> list[float]:
+        return DRAWS[self.draw].starts(GAPS[self.gaps], flows, time_us, rng)
 
     def _bytes_in(self, duration_us: int) -> Fraction:
         return Fraction(self.load_bps * duration_us, 8 * 10**6)
-
-    def _flows(self, sizes: Sequence[int], time_us: float, rng: Random) -> Iterator[ScheduledFlow]:
-        starts = DRAWS[self.draw].starts(GAPS[self.gaps], len(sizes), time_us, rng)
-        for start_us, size_bytes in zip(starts, sizes, strict=True):
-            src, dst = choice(self.pairs, rng)
-            yield ScheduledFlow(int(start_us), src, dst, size_bytes)
 
     @property
     def _about(self) -> dict[str, str]:
@@ -252,6 +235,40 @@ class Consistent:
             "gaps": self.gaps,
             "draw": self.draw,
         }
+
+
+@dataclass(frozen=True)
+class Consistent(_Drawn):
+    """Algorithm 1: flows of drawn sizes at drawn times.
+
+    As many flows as carry the load by their mean size, one mean gap apart.
+    """
+
+    name: ClassVar[str] = "consistent"
+
+    window_us: int = 10_000_000
+    """Approximate length of a window of endless traffic. Every window has at least one flow."""
+
+    def flows_in(self, duration_us: int) -> int:
+        return _checked(max(int(self._bytes_in(duration_us) / self.sizes.mean_bytes), 1))
+
+    def schedule(self, duration_us: int, rng: Random) -> Schedule:
+        flows = self._flows(self._sizes_in(duration_us, rng), duration_us, rng)
+        return Schedule(tuple(flows), duration_us, self._about)
+
+    def window(self, rng: Random) -> Schedule:
+        sizes = self._sizes_in(self.window_us, rng)
+        length_us = DRAWS[self.draw].window_us(self.window_us, sum(sizes) * 8e6 / self.load_bps)
+        flows = tuple(self._flows(sizes, length_us, rng))
+        return Schedule(flows, max(round(length_us), flows[-1].start_us), self._about)
+
+    def _sizes_in(self, duration_us: int, rng: Random) -> list[int]:
+        return self._sizes(self.flows_in(duration_us), float(self._bytes_in(duration_us)), rng)
+
+    def _flows(self, sizes: Sequence[int], time_us: float, rng: Random) -> Iterator[ScheduledFlow]:
+        for start_us, size_bytes in zip(self._starts(len(sizes), time_us, rng), sizes, strict=True):
+            src, dst = choice(self.pairs, rng)
+            yield ScheduledFlow(int(start_us), src, dst, size_bytes)
 
 
 BURST_SHARE = Fraction(3, 10)
@@ -266,7 +283,7 @@ SPLIT_LIMITS = (0.05, 0.95)
 
 
 @dataclass(frozen=True)
-class Burst:
+class Burst(_Drawn):
     """Algorithm 2: a burst of two flows in the first tenth of each period, Algorithm 1 in the rest of it.
 
     The burst's two flows carry 3/10 of the period's bytes; their split is normal, their starts exponential from the
@@ -277,20 +294,13 @@ class Burst:
 
     name: ClassVar[str] = "burst"
 
-    pairs: tuple[Pair, ...]
-    load_bps: int
-    sizes: SizeDistribution
-    gaps: str = "exponential"
-    draw: str = "matched"
     burst_us: int = 1000
     """Length of a burst. The period is ten times as long."""
     window_us: int = 10_000_000
     """Approximate length of a window of endless traffic, made of whole periods."""
 
     def __post_init__(self) -> None:
-        _check(self.pairs, self.load_bps, self.window_us)
-        _check_key("gaps", self.gaps, GAPS)
-        _check_key("draw", self.draw, DRAWS)
+        super().__post_init__()
         if self.burst_us < 1:
             raise ValueError(f"a burst cannot take {self.burst_us} us (give 1 or more)")
         if self.load_bps * self.period_us < 10**8:
@@ -314,21 +324,18 @@ class Burst:
         flows.sort(key=attrgetter("start_us"))
         return Schedule(tuple(flows), periods * self.period_us, self._about)
 
-    def window(self, rng: Random) -> Schedule:
-        return self.schedule(self.window_us, rng)
-
     def _flows(self, periods: int, rng: Random) -> Iterator[ScheduledFlow]:
         between = self._between_bytes
         flows, scale = self._between()
         total_bytes = float(flows * periods * self.sizes.mean_bytes)
-        drawn = DRAWS[self.draw].sizes(self.sizes, flows * periods, total_bytes, rng)
+        drawn = self._sizes(flows * periods, total_bytes, rng)
         sizes = [max(round(size * scale), 1) for size in drawn]
         rest_us = self.period_us - self.burst_us
-        burst_bytes = round(self._period_bytes - between)
+        burst_bytes = round(self._bytes_in(self.period_us) - between)
         for period in range(periods):
             begin_us = period * self.period_us
             yield from self._burst(begin_us, burst_bytes, rng)
-            starts = DRAWS[self.draw].starts(GAPS[self.gaps], flows, rest_us, rng)
+            starts = self._starts(flows, rest_us, rng)
             for start_us, size_bytes in zip(starts, sizes[period * flows : (period + 1) * flows], strict=True):
                 # As printed, the last gaps may lead into the next period's burst; they end with their period here.
                 inside_us = min(int(start_us), rest_us - 1)
@@ -352,22 +359,14 @@ class Burst:
         return flows, _SCALES[self.draw](scale)
 
     @property
-    def _period_bytes(self) -> Fraction:
-        return Fraction(self.load_bps * self.period_us, 8 * 10**6)
-
-    @property
     def _between_bytes(self) -> Fraction:
-        return self._period_bytes * (1 - BURST_SHARE)
+        return self._bytes_in(self.period_us) * (1 - BURST_SHARE)
 
     @property
     def _about(self) -> dict[str, str]:
         flows, scale = self._between()
         return {
-            "model": self.name,
-            "load_bps": str(self.load_bps),
-            "sizes": f"{self.sizes.name} ({self.sizes.draw}), mean {float(self.sizes.mean_bytes):.0f} B",
-            "gaps": self.gaps,
-            "draw": self.draw,
+            **super()._about,
             "burst_us": str(self.burst_us),
             "between": f"{flows} flows in a period, sizes times {scale:.4g}",
         }
@@ -378,7 +377,7 @@ _SCALES = {"matched": lambda scale: scale, "printed": lambda scale: min(scale, 1
 
 
 @dataclass(frozen=True)
-class Long:
+class Long(TrafficModel):
     """Flows as ``iperf -b`` sends them: `parallel` in all, each at an equal part of the load, for ever.
 
     They go round the pairs in order and are given in pieces of `window_us` (see `PacedFlow`). Nothing is drawn.
@@ -386,13 +385,11 @@ class Long:
 
     name: ClassVar[str] = "long"
 
-    pairs: tuple[Pair, ...]
-    load_bps: int
     parallel: int = 4
     window_us: int = 1_000_000
 
     def __post_init__(self) -> None:
-        _check(self.pairs, self.load_bps, self.window_us)
+        super().__post_init__()
         if not 1 <= self.parallel <= 65536:
             raise ValueError(f"{self.parallel} is not a number of parallel flows (give 1 to 65536)")
         if self.load_bps * self.window_us < 8 * 10**6 * self.parallel:
@@ -411,9 +408,6 @@ class Long:
             end_us = min(start_us + self.window_us, duration_us)
             flows += self._pieces(start_us, end_us)
         return Schedule(tuple(flows), duration_us, self._about)
-
-    def window(self, rng: Random) -> Schedule:
-        return self.schedule(self.window_us, rng)
 
     def _pieces(self, start_us: int, end_us: int) -> Iterator[PacedFlow]:
         begin, end = (self.load_bps * at_us // (8 * 10**6) for at_us in (start_us, end_us))
@@ -441,21 +435,6 @@ MAX_FLOWS = 10**7
 the memory."""
 _HOST = re.compile(r'[^\s,"#]+')
 """Names that the line of a schedule can hold unquoted."""
-
-
-def _check(pairs: Sequence[Pair], load_bps: int, window_us: int) -> None:
-    if not pairs:
-        raise ValueError("there is no pair of different hosts (name a source and a destination)")
-    for name in dict.fromkeys(name for pair in pairs for name in pair):
-        if not _HOST.fullmatch(name):
-            raise ValueError(f"{shown(name)} is not a name of a host (no spaces, commas, quotes or '#')")
-    for src, dst in pairs:
-        if src == dst:
-            raise ValueError(f"{src} cannot send to itself (name two hosts)")
-    if load_bps < 1:
-        raise ValueError(f"{load_bps} bit/s is not a load (give 1 or more)")
-    if window_us < 1:
-        raise ValueError(f"{window_us} us is not a window (give 1 or more)")
 
 
 def _checked(flows: int) -> int:

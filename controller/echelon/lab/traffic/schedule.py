@@ -31,6 +31,8 @@ Pair = tuple[str, str]
 """Names of hosts: (source, destination)."""
 BURST_PERIOD = 10
 """Period of the bursts, in multiples of a burst's length."""
+DEFAULT_PORT = 5600
+"""The TCP port at which flows are received."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from random import Random
-from typing import Protocol
 
 from echelon.documents import DocumentError, suggestion
 from echelon.lab.traffic.schedule import MAX_SIZE_BYTES
@@ -28,21 +27,13 @@ from echelon.quantities import number, shown
 _DIRECTORY = Path(__file__).parent / "cdf"
 
 
-class Reading(Protocol):
-    """The rule for reading a table between its points; `sizes` and `shares` are its columns, ascending."""
-
-    def mean(self, sizes: Sequence[int], shares: Sequence[Fraction]) -> Fraction: ...
-
-    def size(self, sizes: Sequence[int], shares: Sequence[float], u: float) -> int:
-        """Return the size below which a share `u` (0 or more, less than 1) of the flows is."""
-
-
 class _Points:
     def mean(self, sizes: Sequence[int], shares: Sequence[Fraction]) -> Fraction:
         steps = zip(sizes, (shares[0], *(b - a for a, b in pairwise(shares))), strict=True)
         return sum((size * step for size, step in steps), Fraction(0))
 
     def size(self, sizes: Sequence[int], shares: Sequence[float], u: float) -> int:
+        """Return the size below which a share `u` (0 or more, less than 1) of the flows is."""
         return sizes[bisect_right(shares, u)]
 
 
@@ -60,8 +51,9 @@ class _Linear:
         return max(round(sizes[at - 1] + (sizes[at] - sizes[at - 1]) * (u - low) / (high - low)), 1)
 
 
-READINGS: Mapping[str, Reading] = {"points": _Points(), "linear": _Linear()}
-"""Readings by their names in files and on the command line."""
+READINGS: Mapping[str, _Points | _Linear] = {"points": _Points(), "linear": _Linear()}
+"""The rules for reading a table between its points, by their names in files and on the command line. `sizes` and
+`shares` are its columns, ascending."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""The commands that compare policies in many runs, and repeat published experiments."""
+"""The commands that compare policies in many runs, repeat published experiments, describe models, and send traffic."""
 
 from __future__ import annotations
 
-from echelon.cli.doors import COMPARE, RUN, Command
+from echelon.cli.doors import COMMANDS, COMPARE, RUN, Command
 
 EVALUATE = Command(
     COMPARE,
@@ -26,4 +26,17 @@ PLACE = Command(
     RUN,
     "Show what each placement of the jobs' ranks on hosts would cost each job.",
     "echelon_study.commands.placing:place",
+)
+NEW = Command(
+    COMMANDS, "Write the job file of a model that is trained on so many GPUs.", "echelon_study.commands.describing:new"
+)
+RECEIVE = Command(
+    COMMANDS,
+    "Receive what `echelon traffic send` sends, until interrupted (Ctrl-C or SIGTERM).",
+    "echelon_study.commands.traffic:receive",
+)
+SEND = Command(
+    COMMANDS,
+    "Send a schedule's flows over TCP, each when it is due, and report offered against achieved load.",
+    "echelon_study.commands.traffic:send",
 )

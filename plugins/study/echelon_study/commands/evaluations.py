@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from echelon.cli.progress import ShownProgress, one_line_errors
+from echelon.cli.progress import ShownProgress
 from echelon.cli.runs import policy_choice
 from echelon.cli.tables import AsJson, Column, show, show_json
+from echelon_study.commands.errors import one_line_errors
 
 if TYPE_CHECKING:
     from echelon.lab.scenarios.scenario import PolicyChoice

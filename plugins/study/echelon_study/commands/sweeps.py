@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from echelon.cli.progress import ShownProgress, one_line_errors
+from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import AsJson, Column, show, show_json
+from echelon_study.commands.errors import one_line_errors
 
 
 def sweep(

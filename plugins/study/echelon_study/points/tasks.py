@@ -15,12 +15,22 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from echelon.errors import Code, CodedError, RunError
-from echelon.lab.points import ResultStore, Stored
+from echelon.lab.points import Stored
 from echelon.progress import UNSEEN, CommandProgress
 
 _PR_SET_PDEATHSIG = 1
 _TRIES_ALONE = 2
 """Number of times that a task is measured in a process of its own before it counts as failed."""
+
+
+class ResultStore(Protocol):
+    """A place for measured points."""
+
+    def get(self, name: str, identity: Mapping[str, Any]) -> Stored | None:
+        """Return the point, if it has been measured."""
+
+    def put(self, name: str, stored: Stored) -> None:
+        """Keep the point, so that nothing but the loss of its disk loses it. Raise `OSError`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def _named(missing: Table, variants: int) -> list[str]:
 
 
 def _document(of: Sweep, overview: Table, missing: Table) -> dict[str, Any]:
-    """Return what pictures need (`echelon.lab.plots.others`)."""
+    """Return what pictures need (`echelon_study.sweeps.picture`)."""
     policies = [choice.label for choice in of.policies]
     keys = overview.columns[: -len(policies)]
     return {

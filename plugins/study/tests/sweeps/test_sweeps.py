@@ -17,12 +17,12 @@ from typer.testing import CliRunner, Result
 import echelon
 from echelon.cli import app
 from echelon.lab.plots import Excerpt
-from echelon.lab.plots.others import draw_sweep as draw_picture
-from echelon.lab.plots.others import load_sweep as load_picture
 from echelon.lab.plots.style import Style
 from echelon.progress import CommandProgress
 from echelon_study.points.cluster import DaskCluster
 from echelon_study.points.tasks import Cluster, SweepError
+from echelon_study.sweeps.picture import draw as draw_picture
+from echelon_study.sweeps.picture import load as load_picture
 from echelon_study.sweeps.run import SweepReport, sweep_into
 from echelon_study.sweeps.spec import load_sweep
 
@@ -189,7 +189,6 @@ def test_the_picture_of_a_sweep(file: Path, tmp_path: Path) -> None:
 def test_the_picture_of_a_part_draws_nothing_that_was_not_run(file: Path, tmp_path: Path) -> None:
     partly(file, tmp_path / "out", 5)
     of = load_picture(tmp_path / "out")
-    assert of is not None
     selection = Excerpt()
     [figure] = draw_picture(of, selection, Style())
     [note] = selection.notes

@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from echelon.lab.hosts.groups import NoGroupError, mount_point, own_group
 from echelon_torch.agent.connection import AgentError
+from echelon_torch.agent.groups import NoGroupError, mount_point, own_group
 
 _PREFIX = "echelon-"
 _TIDY = """

@@ -17,7 +17,7 @@ from echelon.errors import RunError
 from echelon.lab.hosts.backends.base import HostFabric
 from echelon.lab.hosts.loop import RealTimeLoop, watch_end
 from echelon.lab.scenarios.scenario import Scenario
-from echelon.processes import DIES_WITH_CALLER, said
+from echelon.processes import DIES_WITH_CALLER, said, start
 from echelon_torch.agent.processes import descendants
 
 WARM_UP = 3
@@ -101,16 +101,8 @@ class Programs:
         log = self._directory / f"program-{job}-{host}.log"
         agent = [sys.executable, "-Pm", "echelon", "agent", "run", "--url", self._url, "--job", job, "--worker", host]
         command = [*self._hosts.in_host(host), *DIES_WITH_CALLER, *agent, "--", *self._scenario.commands[job]]
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                process_group=0,
-                cwd=self._scenario.file.parent,
-                env={**os.environ, **self._environment(job, workers, rank, port)},
-            )
+        environment = {**os.environ, **self._environment(job, workers, rank, port)}
+        process = start(command, log, cwd=self._scenario.file.parent, env=environment)
         self._programs.append(_Program(job, host, process, log))
 
     def _environment(self, job: str, workers: tuple[str, ...], rank: int, port: int) -> Mapping[str, str]:

@@ -10,6 +10,7 @@ from typing import Self
 from echelon.execution import JobRecord
 from echelon.lab.hosts.workers.others import Surroundings
 from echelon.lab.scenarios.results import Observed
+from echelon_torch.agent.groups import enter, group_for_run
 from echelon_torch.programs.iterations import ProgramIterations
 from echelon_torch.programs.launching import Programs
 from echelon_torch.programs.listening import RankListener
@@ -17,6 +18,9 @@ from echelon_torch.programs.listening import RankListener
 
 class ProgramWorkers:
     """The programs of all jobs that `scenario.commands` has, and the sockets of their ranks."""
+
+    around_sandbox = staticmethod(group_for_run)
+    in_sandbox = staticmethod(enter)
 
     def __init__(self, place: Surroundings) -> None:
         ranks = place.directory / "ranks"

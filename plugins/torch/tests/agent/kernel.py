@@ -8,9 +8,9 @@ import struct
 from ctypes.util import find_library
 from pathlib import Path
 
-from echelon.lab.hosts.groups import own_group
 from echelon_torch.agent import cgroups
 from echelon_torch.agent.connection import AgentError
+from echelon_torch.agent.groups import own_group
 from echelon_torch.agent.program import KernelProgram
 
 _LINK = struct.Struct("=III4xQ")

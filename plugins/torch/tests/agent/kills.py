@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from echelon.lab.hosts import groups
+from echelon_torch.agent import groups
 from plugins.torch.tests.agent import kernel
 from tests.echelon.service.lab import BIN, PATIENCE_S, until
 

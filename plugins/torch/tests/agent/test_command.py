@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from echelon.cli import app
-from echelon.lab.hosts import groups
+from echelon_torch.agent import groups
 from plugins.torch.tests.agent import kernel
 from tests.echelon.service.lab import BIN, free_port
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.hosts import groups
+from echelon_torch.agent import groups
 from plugins.torch.tests.agent import kernel
 from plugins.torch.tests.agent.kills import VICTIMS, kill, kills
 

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.hosts import groups
-from echelon_torch.agent import cgroups
+from echelon_torch.agent import cgroups, groups
 from echelon_torch.agent.program import OBJECT, KernelProgram, Seen
 from echelon_torch.agent.sockets import SocketList
 from plugins.torch.tests.agent import kernel

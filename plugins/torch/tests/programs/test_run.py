@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from echelon.lab.hosts import groups, sandbox
+from echelon.lab.hosts import sandbox
+from echelon_torch.agent import groups
 from echelon_torch.agent.connection import AgentError
 from plugins.torch.tests.agent import kernel
 from tests.echelon.lab.hosts.conftest import MARK, ROOT

@@ -27,8 +27,7 @@ from echelon.lab.hosts.serving import document, fabric_document
 from echelon.lab.hosts.workers.coordinator import assign, check_senders
 from echelon.lab.scenarios.scenario import Scenario, load_scenario
 from echelon.lab.scenarios.traffic_spec import TrafficSource
-from echelon.lab.traffic.schedule import Schedule, ScheduledFlow
-from echelon.lab.traffic.wire import DEFAULT_PORT
+from echelon.lab.traffic.schedule import DEFAULT_PORT, Schedule, ScheduledFlow
 from echelon.policies import make_policy
 from tests.echelon.lab.hosts.conftest import fig2
 
@@ -61,6 +60,20 @@ def test_in_one_line(scenario: Scenario, change: Callable[[Scenario], Scenario],
             target="softswitch",
         )
     assert "\n" not in str(refused.value)
+
+
+def test_cross_traffic_that_nothing_sends(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
+    traffic = TrafficSource("web", Schedule((ScheduledFlow(0, "h1", "h2", 100),), 1))
+    monkeypatch.setattr(hosts_run, "entry_points", lambda **_: ())
+    with pytest.raises(RunError, match=r"traffic web: 'traffic send' is in the plug-in echelon-study \(run: pip"):
+        hosts_run.run(
+            replace(scenario, traffic=(traffic,)),
+            "fair",
+            lambda: make_policy("fair"),
+            lambda job, iteration: None,
+            backend="namespaces",
+            target="softswitch",
+        )
 
 
 def test_what_lies_in_the_directory_is_no_module_of_the_run(tmp_path: Path) -> None:

@@ -242,3 +242,13 @@ def test_the_last_iterations_are_drawn_unless_others_are_chosen(results: Path, t
     chosen = plot(results, "--kind", "overlap", "--format", "svg", "--iterations", "1:2", "-o", tmp_path)
     assert chosen.exit_code == 0
     assert chosen.stderr == ""
+
+
+def test_a_directory_of_what_no_installed_kind_draws_says_which_plug_in_does(tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text("{}")
+    script = (
+        "import importlib.metadata as m; m.entry_points = lambda **_: []; "
+        "from echelon.lab.plots import subject_of; from pathlib import Path; subject_of(Path())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "'sweep slowdowns' is in the plug-in echelon-study" in done.stderr

@@ -1,4 +1,4 @@
-"""The protocol of the backends, which build the interfaces of a fabric, their registry, and that of namespaces."""
+"""The backends, which build the interfaces of a fabric, and that of namespaces."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Protocol, Self
+from typing import Self
 
 from echelon.fabric.model import Fabric, LinkEnd
 from echelon.lab.hosts.backends.interfaces import (
     Batch,
-    BuiltFabric,
     HeldNamespace,
+    HostFabric,
     address_setups,
     await_running,
     neighbour_setups,
@@ -28,7 +28,7 @@ _GROUPS = 1 << 24
 id."""
 
 
-class NamespaceFabric(BuiltFabric):
+class NamespaceFabric(HostFabric):
     """A `HostFabric` of namespaces without names.
 
     A file descriptor of this process holds each namespace, which has no name. So nothing is left of the namespace and
@@ -103,38 +103,6 @@ class NamespaceFabric(BuiltFabric):
 
 
 __all__ = ["BACKENDS", "HostFabric"]
-
-
-class HostFabric(Protocol):
-    """The hosts of a fabric, each in a network namespace of its own, and the interfaces of its switches.
-
-    It is a context manager, to be entered once: inside, all interfaces exist and are up. Entering raises `RunError`,
-    one line that says what is missing.
-
-    Every host has the fabric's MAC address and IPv4 address (in a network of 16 bits), permanent ARP entries for all
-    other hosts, no IPv6, and no offloads: it sends frames with IP packets of at most `mtu_bytes` and with checksums.
-    Switches limit the rates of what they send. Links are as fast as the machine, without the fabric's delays.
-    """
-
-    def __init__(self, fabric: Fabric, mtu_bytes: int = 1500) -> None:
-        """Take the size of the largest IP packet of all links, `mtu_bytes`."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def interfaces(self, switch: str) -> Mapping[int, str]:
-        """Return the interfaces by port number, in the network namespace that the fabric was entered in."""
-        ...
-
-    def in_host(self, host: str) -> Sequence[str]:
-        """Return the words to put before a command to run it in the network namespace of `host`."""
-        ...
-
-    def host_interface(self, host: str) -> str:
-        """Return the name of the host's one interface, in its namespace."""
-        ...
 
 
 BACKENDS: Mapping[str, type[HostFabric]] = {"namespaces": NamespaceFabric, "mininet": MininetFabric}

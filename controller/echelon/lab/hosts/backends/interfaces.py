@@ -14,12 +14,14 @@ import socket
 import struct
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from ipaddress import IPv4Interface
 from pathlib import Path
+from typing import Self
 
 from echelon.errors import RunError
 from echelon.fabric.model import Fabric
@@ -192,22 +194,40 @@ def interface_names(fabric: Fabric) -> Mapping[tuple[str, int], str]:
     return names
 
 
-class BuiltFabric:
-    """The interfaces of a fabric by their names, and what ends when a backend is left."""
+class HostFabric(ABC):
+    """The hosts of a fabric, each in a network namespace of its own, and the interfaces of its switches.
 
-    def __init__(self, fabric: Fabric, mtu_bytes: int) -> None:
+    It is a context manager, to be entered once: inside, all interfaces exist and are up. Entering raises `RunError`,
+    one line that says what is missing.
+
+    Every host has the fabric's MAC address and IPv4 address (in a network of 16 bits), permanent ARP entries for all
+    other hosts, no IPv6, and no offloads: it sends frames with IP packets of at most `mtu_bytes` and with checksums.
+    Switches limit the rates of what they send. Links are as fast as the machine, without the fabric's delays.
+    """
+
+    def __init__(self, fabric: Fabric, mtu_bytes: int = 1500) -> None:
+        """Take the size of the largest IP packet of all links, `mtu_bytes`."""
         self._fabric = fabric
         self._mtu = mtu_bytes
         self._names = interface_names(fabric)
         self._closing = ExitStack()
 
+    @abstractmethod
+    def __enter__(self) -> Self: ...
+
     def __exit__(self, *_: object) -> None:
         self._closing.close()
 
+    @abstractmethod
+    def in_host(self, host: str) -> Sequence[str]:
+        """Return the words to put before a command to run it in the network namespace of `host`."""
+
     def interfaces(self, switch: str) -> Mapping[int, str]:
+        """Return the interfaces of a switch, by port, in the namespace that this was entered in."""
         return {port: self._names[switch, port] for port in sorted(self._fabric.ports[switch])}
 
     def host_interface(self, host: str) -> str:
+        """Return the name of the host's one interface, in its namespace."""
         return self._names[host, 0]
 
 

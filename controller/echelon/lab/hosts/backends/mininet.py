@@ -17,7 +17,7 @@ from typing import Self
 
 from echelon.errors import RunError
 from echelon.fabric.model import Fabric
-from echelon.lab.hosts.backends.interfaces import BuiltFabric
+from echelon.lab.hosts.backends.interfaces import HostFabric
 
 INSTALL = "apt-get install --no-install-recommends mininet iputils-ping bridge-utils ethtool"
 _PACKAGE = Path("/usr/lib/python3/dist-packages/mininet")
@@ -73,7 +73,7 @@ def _replace_distutils() -> None:
     sys.modules |= {"distutils": package, "distutils.version": version}
 
 
-class MininetFabric(BuiltFabric):
+class MininetFabric(HostFabric):
     """A `HostFabric` of Mininet's hosts and links. Entering it imports Mininet."""
 
     def __init__(self, fabric: Fabric, mtu_bytes: int = 1500) -> None:

@@ -42,7 +42,7 @@ from echelon.lab.hosts.backends.interfaces import (
     switch_ipv6_off,
     switch_offloads_off,
 )
-from echelon.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred
+from echelon.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred, start
 from echelon.quantities import rate_text
 from echelon.targets import DEFAULT_TARGET, TARGETS
 from echelon.targets.launching import Place, SwitchProcess
@@ -184,14 +184,8 @@ class EchelonController(Controller):  # type: ignore[misc]
             "store": "sqlite:state.db",
         }
         (directory / "echelon.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-        with self._log.open("wb") as log:
-            self._daemon = subprocess.Popen(
-                [*DIES_WITH_CALLER, sys.executable, "-Pm", "echelon", "serve", "--config", directory / "echelon.yaml"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                process_group=0,
-            )
+        serve = [sys.executable, "-Pm", "echelon", "serve", "--config", str(directory / "echelon.yaml")]
+        self._daemon = start([*DIES_WITH_CALLER, *serve], self._log)
         info(f"\n*** {self.name}: echelon watch --url {self.url}; files in {directory}\n")
 
     def has_ready(self, switch: str) -> bool:

@@ -23,9 +23,9 @@ from echelon.lab.hosts.loop import RealTimeLoop, watch_end
 from echelon.lab.hosts.workers import messages
 from echelon.lab.hosts.workers.coordination import Coordination
 from echelon.lab.scenarios.scenario import Scenario
-from echelon.lab.traffic.wire import DEFAULT_PORT
+from echelon.lab.traffic.schedule import DEFAULT_PORT
 from echelon.paths import Paths
-from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred, said
+from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred, said, start
 
 LEAST_LEAD_S = 0.05
 """Minimum time from the order to begin to time 0, so that all workers have the order by then."""
@@ -179,10 +179,7 @@ class WorkerProcesses:
     def __enter__(self) -> Self:
         for host in self._hosts:
             command = [*self._fabric.in_host(host), *DIES_WITH_CALLER, *preferred(NICENESS), *_WORKER]
-            with self._log(host).open("wb") as log:
-                self._processes[host] = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=log, stderr=log, process_group=0
-                )
+            self._processes[host] = start(command, self._log(host), stdin=subprocess.PIPE)
         return self
 
     def __exit__(self, *_: object) -> None:

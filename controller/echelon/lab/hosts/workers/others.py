@@ -83,16 +83,36 @@ class OtherWorkers(Protocol):
         """Return when the last iteration was finished, in seconds from the beginning of the run."""
 
 
-MakeWorkers = Callable[[Surroundings], OtherWorkers]
+class MakeWorkers(Protocol):
+    """What makes the workers of a run, and prepares for them."""
+
+    def __call__(self, surroundings: Surroundings, /) -> OtherWorkers: ...
+
+    def around_sandbox(self) -> AbstractContextManager[None]:
+        """Prepare the machine for the run's sandbox, before there is one, and undo it when it is gone."""
+
+    def in_sandbox(self) -> None:
+        """Prepare the first process of the run in its sandbox."""
 
 
-class _NoWorkers:
+class NoWorkers:
     """The other workers of a scenario whose jobs are all emulated."""
 
     missing: Sequence[str] = ()
     records: Mapping[str, JobRecord[Fraction]] = {}
     observed: Mapping[str, Observed] = {}
     end_s = 0.0
+
+    def __init__(self, _surroundings: Surroundings) -> None:
+        """Make none."""
+
+    @staticmethod
+    def around_sandbox() -> AbstractContextManager[None]:
+        return nullcontext()
+
+    @staticmethod
+    def in_sandbox() -> None:
+        return
 
     def __enter__(self) -> Self:
         return self
@@ -116,7 +136,7 @@ class _NoWorkers:
 def maker_of(scenario: Scenario) -> MakeWorkers:
     """Return the function that makes the workers of jobs that are not emulated. Raise `RunError` if no plug-in does."""
     if not scenario.commands:
-        return lambda _surroundings: _NoWorkers()
+        return NoWorkers
     for entry in entry_points(group=GROUP, name="program"):
         return cast("MakeWorkers", entry.load())
     raise RunError(f"jobs {', '.join(scenario.commands)} are programs: {plug_in(GROUP, 'program')}")

@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from echelon.errors import RunError
 from echelon.jobs.analysis import connections
@@ -68,21 +68,6 @@ class FlowEvents:
     """Called with (flow, iteration, time in ns) when its last byte is here, before the sender can be told of it."""
     iteration: Callable[[], int]
     """Returns the iteration that this host has begun last. Other hosts are there, or one ahead."""
-
-
-class SocketCarrier(Protocol):
-    """One job's flows at one host. First open, then connect when all hosts are open, then send."""
-
-    def connect(self, connected: Callable[[], None]) -> None:
-        """Call `connected` when flows can be sent and received."""
-        ...
-
-    def send(self, flow: Flow, iteration: int) -> None:
-        """Send a flow from here. Flows to the same host follow each other in the order of their starts."""
-        ...
-
-    @property
-    def counts(self) -> HostPacketCounts: ...
 
 
 _CONNECTION_PORTS = 0xC000
@@ -556,6 +541,11 @@ class TcpSocketCarrier:
         if not self._missing and self._connected is not None:
             connected, self._connected = self._connected, None
             connected()
+
+
+SocketCarrier = ShimSocketCarrier | TcpSocketCarrier
+"""One job's flows at one host. First open, then connect when all hosts are open, then send. Flows to the same host
+follow each other in the order of their starts."""
 
 
 def tcp_carriers(

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from echelon.errors import RunError
 from echelon.execution import StartCompute, StartFlow, Turns
@@ -37,14 +37,6 @@ _LESS_PREFERRED = 10
 _NS_PER_S = 1_000_000_000
 
 
-class Computing(Protocol):
-    """The processor of one job at one host: it does one unit at a time."""
-
-    def start(self, duration_s: Fraction, done: Callable[[], None]) -> None:
-        """Start a unit; call `done` when it is finished."""
-        ...
-
-
 class TimedComputing:
     """A computing that waits for the unit's duration."""
 
@@ -52,6 +44,7 @@ class TimedComputing:
         self._loop = loop
 
     def start(self, duration_s: Fraction, done: Callable[[], None]) -> None:
+        """Start a unit; call `done` when it is finished."""
         self._loop.at(self._loop.now_ns + round(duration_s * _NS_PER_S), done)
 
 
@@ -93,6 +86,8 @@ class CpuComputing:
         return answers
 
 
+Computing = TimedComputing | CpuComputing
+"""The processor of one job at one host: it does one unit at a time."""
 COMPUTING: Mapping[str, Callable[[RealTimeLoop, ExitStack], Computing]] = {"timed": TimedComputing, "cpu": CpuComputing}
 """Kinds of computing by the name that a scenario's `compute` gives. The stack ends what was begun."""
 

@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from echelon.lab.points import ResultStore, code_digest
+from echelon.lab.points import code_digest
 from echelon.lab.scenarios.scenario import PolicyChoice
 from echelon.progress import UNSEEN, CommandProgress
 from echelon_study.experiments.evaluation.measure import Knowledge, Mode, describe, slowdowns
 from echelon_study.experiments.evaluation.results import ScenarioResult, scored
-from echelon_study.points.tasks import Task, sweep
+from echelon_study.points.tasks import ResultStore, Task, sweep
 
 _SOURCES = tuple(
     Path(__file__).with_name(f"{name}.py") for name in ("demand", "draw", "fabrics", "limit", "measure", "shapes")

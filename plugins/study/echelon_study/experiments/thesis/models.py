@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon.jobs.models import find_model
 from echelon_study.experiments.thesis.published import TABLE_3_1
+from echelon_study.models import find_model
 
 FUSION_BYTES = 64 * 2**20
 """Size of Horovod's fusion buffer, 64 MiB by default: the bytes of gradients in one all-reduce (A. Sergeev and M. Del

@@ -30,8 +30,8 @@ from typing import Any, Self
 from echelon.errors import Code, CodedError
 from echelon.lab.traffic.outcome import FlowOutcome, TrafficSummary, summary
 from echelon.lab.traffic.schedule import PacedFlow, Schedule, ScheduledFlow
-from echelon.lab.traffic.sender import Result, SocketOptions, TrafficSender
-from echelon.lab.traffic.wire import Receipt, Reception, WireError, now_ns, own_clock
+from echelon_study.traffic.sender import Result, SocketOptions, TrafficSender
+from echelon_study.traffic.wire import Receipt, Reception, WireError, now_ns, own_clock
 
 DEFAULT_PROCESSES = min(os.cpu_count() or 1, 4)
 _LEAD_NS = 200_000_000

@@ -47,8 +47,6 @@ _RECEIPT = struct.Struct("!4sIQ")
 HEADER_BYTES = _HEADER.size
 RECEIPT_BYTES = _RECEIPT.size
 
-DEFAULT_PORT = 5600
-
 
 class WireError(CodedError, ValueError):
     """The other end does not follow the protocol."""

@@ -1,7 +1,7 @@
 """A link of 50 Mbit/s between two network namespaces, and the load that replayed schedules achieve on it.
 
-Run as root: ``python -m tests.echelon.lab.traffic.link`` prints a table for loads from 10 to 90 % of the link. The work
-is done by a second process in a sandbox, in which the namespaces are and with which they end.
+Run as root: ``python -m plugins.study.tests.traffic.link`` prints a table for loads from 10 to 90 % of the link. The
+work is done by a second process in a sandbox, in which the namespaces are and with which they end.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.lab.traffic.models import Burst, Long
-from echelon.lab.traffic.replay import Received, Replay, ReplayError, SendOptions, TrafficReceiver, receive, send
 from echelon.lab.traffic.schedule import Schedule, ScheduledFlow
-from echelon.lab.traffic.sender import SocketOptions
-from echelon.lab.traffic.wire import HEADER_BYTES, RECEIPT_BYTES, header
+from echelon_study.traffic.replay import Received, Replay, ReplayError, SendOptions, TrafficReceiver, receive, send
+from echelon_study.traffic.sender import SocketOptions
+from echelon_study.traffic.wire import HEADER_BYTES, RECEIPT_BYTES, header
 from tests.echelon.lab.traffic.examples import WEB
 
 LOCAL = "127.0.0.1"

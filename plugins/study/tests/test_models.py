@@ -13,8 +13,8 @@ import echelon
 from echelon.cli import app
 from echelon.documents import parse_document
 from echelon.jobs import build_job
-from echelon.jobs.models import GPUS, MODELS, Training, find_model, traffic
 from echelon.jobs.spec import JobSpec
+from echelon_study.models import GPUS, MODELS, Training, find_model, traffic
 
 PARAMETERS = {
     # Counted in the authors' checkpoints, or torchvision's.

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.lab.traffic.sender import BURST_BYTES, Pacer
-from echelon.lab.traffic.wire import (
+from echelon_study.traffic.sender import BURST_BYTES, Pacer
+from echelon_study.traffic.wire import (
     HEADER_BYTES,
     RECEIPT_BYTES,
     Receipt,

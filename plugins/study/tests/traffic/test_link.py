@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from echelon.lab.hosts import sandbox
-from tests.echelon.lab.traffic.link import LINK_BPS, Case, measured
+from plugins.study.tests.traffic.link import LINK_BPS, Case, measured
 
 MISSING = sandbox.missing() or (None if shutil.which("tc") else "tc is not in PATH (it is in /sbin, of iproute2)")
 

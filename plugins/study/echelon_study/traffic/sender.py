@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from echelon.lab.traffic.schedule import PacedFlow, ScheduledFlow
-from echelon.lab.traffic.wire import (
+from echelon_study.traffic.wire import (
     HEADER_BYTES,
     RECEIPT_BYTES,
     WireError,

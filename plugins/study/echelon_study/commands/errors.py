@@ -1,0 +1,26 @@
+"""The ends of commands that measure many points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
+from echelon.documents import DocumentError
+from echelon.errors import CodedError
+
+
+@contextmanager
+def one_line_errors(out: Path) -> Iterator[None]:
+    """Turn errors that are not faults of the program into one line on standard error and an exit status."""
+    try:
+        yield
+    except DocumentError as error:
+        fail(str(error), BAD_INPUT)
+    except OSError as error:
+        fail(f"--out: {error.filename or out}: {error.strerror or error} (name a directory to write to)", BAD_INPUT)
+    except CodedError as error:
+        fail(str(error), FAILED)
+    except KeyboardInterrupt:
+        fail("interrupted; measured points are kept, run the same command again to continue", INTERRUPTED)
