@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
+from echelon.control.lines import MOST_TAKEOVERS
 from echelon.service.api import status
 from echelon.service.trail import Record
+from echelon.southbound.events import HigherPrimary
 from tests.echelon.service.api.conftest import METRICS, Api
 from tests.echelon.service.api.memory import JOB, MemoryService
 
@@ -191,6 +194,26 @@ def test_pages_of_changes(http: httpx.Client, api: Api) -> None:
     assert "next" not in first.links
     assert http.get("/events?before=r9").status_code == 404
     api.serving.wait(service.close())
+
+
+def test_takeovers_of_a_switch_are_among_the_changes(http: httpx.Client, api: Api) -> None:
+    def take_over() -> None:
+        for number in range(1, MOST_TAKEOVERS + 2):
+            api.service.leader.submit(HigherPrimary("s1", number << 70))
+
+    async def kept() -> list[str]:
+        while not api.service.leader.is_quiet:
+            await asyncio.sleep(0.001)
+        return [str(one["action"]) for one in (await api.service.store.load())["events"].values()]
+
+    api.serving.call(take_over)
+    answer = http.post("/switches/s1/take")
+    found = http.get("/events?object=s1").json()
+    assert [one["action"] for one in found] == ["switch taken"] * MOST_TAKEOVERS + ["switch left", "take switch"]
+    assert found[0]["object"] == f"s1 to election id {1 << 70}"
+    assert (found[-1]["client"], found[-1]["request"]) == ("ops", answer.headers["x-request-id"])
+    # They are kept though no plan is made.
+    assert api.serving.wait(kept())[-len(found) :] == [one["action"] for one in found]
 
 
 def test_switches(http: httpx.Client, api: Api) -> None:
