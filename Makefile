@@ -138,13 +138,13 @@ soak: $(STAMP)
 # About two minutes of them, from the seed SEED on: what each commit is tried with, each with another seed.
 SEED ?= 1
 soak-short: $(STAMP)
-	$(RUN)/python -m tests.soak control --sequences 400 --events 50 --seed $(SEED)
-	$(RUN)/python -m tests.soak packets --packets 3000 --seed $(SEED)
+	$(RUN)/python -m tests.soak control --sequences 100 --events 50 --seed $(SEED)
+	$(RUN)/python -m tests.soak packets --packets 20000 --seed $(SEED)
 	$(RUN)/python -m tests.soak p4runtime --messages 1500 --seed $(SEED)
-	$(RUN)/python -m tests.soak requests --requests 500 --seed $(SEED)
-	$(RUN)/python -m tests.soak work --files 20 --seed $(SEED)
-	$(RUN)/python -m tests.soak lying --rpcs 300 --seed $(SEED)
-	$(RUN)/python -m tests.soak kills --runs 1 --kills 8 --seed $(SEED)
+	$(RUN)/python -m tests.soak requests --requests 300 --seed $(SEED)
+	$(RUN)/python -m tests.soak work --files 10 --seed $(SEED)
+	$(RUN)/python -m tests.soak lying --rpcs 200 --seed $(SEED)
+	$(RUN)/python -m tests.soak kills --runs 1 --kills 3 --seed $(SEED)
 
 format: $(STAMP)
 	$(RUN)/ruff check --fix .
