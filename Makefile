@@ -8,12 +8,14 @@ STAMP := $(VENV)/.stamp
 RUN := $(VENV)/bin
 # pip takes the core from here for all of them only if it comes first.
 PLUG_INS := importers torch etcd web tofino study
+# `make lock UPGRADE=--upgrade` takes the newest versions; without it, those of the lock files stay where they fit.
+UPGRADE ?=
 OUT ?= out
 TARGET ?= softswitch
 TESTS ?=
 
-.PHONY: demo demo-mininet demo-torch docs test test-fast test-long test-properties test-quiet ptf lint hosts wheels screenshots \
-	bench bench-switch soak format p4 p4-rankings p4-tofino p4-report bpf proto clean
+.PHONY: demo demo-mininet demo-torch docs test test-fast test-long test-properties test-quiet ptf lint hosts wheels lock sbom \
+	screenshots bench bench-switch soak soak-short format p4 p4-rankings p4-tofino p4-report bpf proto clean
 
 $(RUNS): pyproject.toml softswitch/pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
@@ -34,6 +36,14 @@ hosts: $(HOSTS)
 wheels: $(STAMP)
 	for folder in . softswitch $(PLUG_INS:%=plugins/%); do \
 		(cd $$folder && $(CURDIR)/$(RUN)/python -m hatchling build --directory $(CURDIR)/$(OUT)/wheels) || exit 1; done
+
+# What the container and the unit's environment install, with hashes, into deploy/requirements*.txt (docs/upgrade.md).
+lock: wheels
+	$(RUN)/python deploy/dependencies.py lock $(OUT)/wheels $(UPGRADE)
+
+# A software bill of materials (CycloneDX) of every distribution, into out/sbom.
+sbom: wheels
+	$(RUN)/python deploy/dependencies.py sbom $(OUT)/wheels
 
 $(STAMP): $(RUNS) $(wildcard plugins/*/pyproject.toml)
 	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' \
@@ -96,7 +106,7 @@ lint: $(STAMP)
 	$(RUN)/ruff format --check .
 	$(RUN)/lint-imports
 	$(RUN)/mypy
-	MYPYPATH=ptf $(RUN)/mypy ptf/run.py ptf/tests/*.py ptf/platforms/unix.py p4src/*.py
+	MYPYPATH=ptf $(RUN)/mypy ptf/run.py ptf/tests/*.py ptf/platforms/unix.py p4src/*.py deploy/*.py
 
 # Make the pictures of docs/observability.md anew (needs chromium and chromium-driver).
 screenshots: $(STAMP)
@@ -124,6 +134,17 @@ soak: $(STAMP)
 	$(RUN)/python -m tests.soak requests --requests 100000
 	$(RUN)/python -m tests.soak work --files 10000
 	$(RUN)/python -m tests.soak lying --rpcs 100000
+
+# About two minutes of them, from the seed SEED on: what each commit is tried with, each with another seed.
+SEED ?= 1
+soak-short: $(STAMP)
+	$(RUN)/python -m tests.soak control --sequences 100 --events 50 --seed $(SEED)
+	$(RUN)/python -m tests.soak packets --packets 20000 --seed $(SEED)
+	$(RUN)/python -m tests.soak p4runtime --messages 1500 --seed $(SEED)
+	$(RUN)/python -m tests.soak requests --requests 300 --seed $(SEED)
+	$(RUN)/python -m tests.soak work --files 10 --seed $(SEED)
+	$(RUN)/python -m tests.soak lying --rpcs 200 --seed $(SEED)
+	$(RUN)/python -m tests.soak kills --runs 1 --kills 3 --seed $(SEED)
 
 format: $(STAMP)
 	$(RUN)/ruff check --fix .

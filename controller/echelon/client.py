@@ -360,8 +360,8 @@ class Client:
     ) -> Sequence[EventResource]:
         """Return the latest changes that clients asked for, oldest first.
 
-        Only those by the token `client`, only those of the job, link or policy `of`, and only those before the request
-        `before`, if given.
+        Only those by the token `client`, only those of the job, link, policy or switch `of`, and only those before the
+        request `before`, if given.
         """
         return self._list(
             EventResource, "/events", {"limit": str(limit), "client": client, "object": of, "before": before}

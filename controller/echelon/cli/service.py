@@ -138,6 +138,7 @@ def _show_switch(of: SwitchResource) -> None:
             ("election id", figures.NONE if of.election_id is None else str(of.election_id)),
             ("entries", f"{held} held, {of.wanted_entries} wanted, {of.foreign_entries} of others"),
             ("sessions", f"{of.sessions} opened so far"),
+            *([("ports", f"links of those that are down are not noticed: {of.unwatched}")] if of.unwatched else []),
             ("drift", f"{of.drift_found} entries found changed and repaired"),
             ("last audit", _ago(of.last_audit_at)),
             ("last write", _ago(of.last_written_at)),
@@ -442,7 +443,8 @@ def events(
     last: Annotated[int, typer.Option("--last", help="How many of the latest to list.", min=1, max=1000)] = 20,
     by: Annotated[str | None, typer.Option("--client", help="List only changes by this token.", metavar="NAME")] = None,
     of: Annotated[
-        str | None, typer.Option("--of", help="List only changes of this job, link or policy.", metavar="OBJECT")
+        str | None,
+        typer.Option("--of", help="List only changes of this job, policy, link or switch.", metavar="OBJECT"),
     ] = None,
     before: Annotated[
         str | None, typer.Option("--before", help="List only changes before this request's.", metavar="REQUEST")

@@ -38,6 +38,7 @@ from echelon.southbound.events import (
     HigherPrimary,
     IntentRefused,
     PortsChanged,
+    PortsUnwatched,
     SwitchChanged,
     SwitchConnected,
 )
@@ -279,7 +280,7 @@ class Machine:
                 return self._acknowledged(switch, version, encoding_s, rpc_s, now)
             case IntentRefused(switch, problem):
                 self.progress.refused(switch, problem)
-            case DriftRepaired():
+            case DriftRepaired() | PortsUnwatched():
                 pass
             case events.Digests(report, switch, digests):
                 seen = self._following.note_digests(switch, digests, now)

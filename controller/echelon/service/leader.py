@@ -19,6 +19,7 @@ from echelon.control.errors import ServiceError
 from echelon.control.events import Event, Instant, Request
 from echelon.control.machine import OVER, Machine, Settings
 from echelon.control.planning import Planner
+from echelon.control.records import Changes
 from echelon.documents import DocumentError
 from echelon.service import logs
 from echelon.service.loop import MachineLoop
@@ -27,8 +28,8 @@ from echelon.service.store import Leadership, NotLeaderError, Store, StoreError
 from echelon.service.store.base import EmptyStoreError
 from echelon.service.switches import Switches
 from echelon.service.told import Metrics, named, tell_fact
-from echelon.service.trail import Trail
-from echelon.southbound.election import ElectionError, outranking
+from echelon.service.trail import Origin, Trail
+from echelon.southbound.election import ElectionError, election_id, outranking
 from echelon.southbound.errors import SouthboundError
 from echelon.targets import TARGETS
 
@@ -267,14 +268,37 @@ class Leader(MachineLoop):
             case effects.TimeAlone():
                 self._start(self._time_alone(effect))
             case _:
-                if isinstance(effect, facts.PlanChosen) and effect.plan != effect.before:
-                    told = f"{effect.plan} instead of {effect.before} for {named(effect.jobs)}"
-                    self.trail.record_own("choose plan", told)
-                if isinstance(effect, facts.LinksDown):
-                    self.trail.record_own("links down" if effect.down else "links up", str(effect))
+                self._record(effect)
                 # The context is only around the telling: a task that starts inside a context would keep it.
                 with logs.context(**self._about):
                     tell_fact(effect, self._metrics)
+
+    def _record(self, fact: Effect) -> None:
+        match fact:
+            case facts.PlanChosen(jobs, plan, before) if plan != before:
+                # It is saved with the plan.
+                self.trail.note("choose plan", f"{plan} instead of {before} for {named(jobs)}")
+            case facts.LinksDown():
+                self.record("links down" if fact.down else "links up", str(fact))
+            # A switch may not have noticed yet that a session of our own has ended.
+            case facts.TermContested(switch, taken_by, _, pause_s) if taken_by != election_id(self.term):
+                self.record("switch left" if pause_s is None else "switch taken", f"{switch} to election id {taken_by}")
+
+    def record(self, action: str, subject: str, origin: Origin | None = None) -> None:
+        """Record what no saved change tells of, and save the record at once. None: the controller does it by itself."""
+        self.trail.note(action, subject, origin)
+        self._start(self._save_records(), self._saving)
+
+    async def _save_records(self) -> None:
+        changes = self.trail.recorded(None, Changes({}, []))
+        if self._leadership.lost.is_set() or not changes.puts:
+            return
+        try:
+            await self._store.commit(changes)
+        except StoreError as error:
+            log.warning("records of the trail are not saved yet", problem=str(error))
+        else:
+            self.trail.saved(None, changes)
 
     def _answer(self, request: int, answer: effects.Answer) -> None:
         future, render = self._asked.pop(request, (None, None))
@@ -303,7 +327,8 @@ class Leader(MachineLoop):
             # The store may be led again by now, by this process, in a later term that has loaded without this change.
             if self._leadership.lost.is_set():
                 raise NotLeaderError(OVER)
-            await self._store.commit(self.trail.recorded(effect.request, effect.changes))
+            changes = self.trail.recorded(effect.request, effect.changes)
+            await self._store.commit(changes)
         except StoreError as error:
             self._metrics.count(facts.CommitFailed())
             self.submit(events.SaveFailed(effect.request, error))
@@ -313,7 +338,7 @@ class Leader(MachineLoop):
             text = f"the change could not be saved: {type(error).__name__}: {error}"
             self.submit(events.SaveFailed(effect.request, ServiceError(text)))
         else:
-            self.trail.saved(effect.request)
+            self.trail.saved(effect.request, changes)
             self._metrics.count(facts.ChangeCommitted(time.perf_counter() - began))
             self.submit(events.Saved(effect.request))
 

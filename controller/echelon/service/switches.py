@@ -27,6 +27,7 @@ from echelon.southbound.events import (
     Acknowledged,
     DriftRepaired,
     IntentRefused,
+    PortsUnwatched,
     SwitchChanged,
     SwitchConnected,
     SwitchEvent,
@@ -153,6 +154,9 @@ class Switches:
             case IntentRefused(switch, problem, version, entries):
                 self._refused[switch] = entries
                 log.error("part of the intent refused", switch=switch, plan=version, problem=problem)
+            case PortsUnwatched(switch, problem):
+                lost = "its ports are not watched: plans do not lead around links of ports that are down"
+                log.warning(lost, switch=switch, problem=problem)
             case DriftRepaired(switch, count):
                 self._metrics.count(facts.SwitchAudited(switch, count))
                 if count:

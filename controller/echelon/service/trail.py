@@ -73,13 +73,13 @@ class Trail:
         self._numbers = itertools.count(1 + max((int(key) for key in documents if key.isdecimal()), default=0))
         self._asked: dict[int, tuple[Origin, events.ChangeRequest]] = {}
         self._saving: dict[int, Record] = {}
-        self._noted: deque[Record] = deque(maxlen=KEPT)
-        """What the controller does by itself with the next plan that is saved."""
+        self._noted: dict[int, Record] = {}
+        """What no saved change tells of, by place, until it is saved."""
 
     @property
     def records(self) -> Sequence[Record]:
-        """The records of changes that are saved, and of what the controller does by itself, oldest first."""
-        return *self._records, *self._noted
+        """The records of changes that are saved, and of what was noted, oldest first."""
+        return *self._records, *self._noted.values()
 
     def remember(self, number: int, request: events.Request) -> None:
         """Remember who asks for `request`, if it is a change."""
@@ -95,32 +95,27 @@ class Trail:
     def recorded(self, number: int | None, changes: Changes) -> Changes:
         """Return the changes of a request with their record."""
         if number is None:
-            return self._with([*self._noted], changes)
+            return _with(self._noted, changes)
         origin, request = self._asked.get(number, (None, None))
         told = None if request is None else _told(request)
         if origin is None or told is None:
             return changes
         record = self._saving[number] = Record(self._clock(), *told, origin.request, origin.client, origin.address)
-        return self._with([record], changes)
+        return _with({next(self._numbers): record}, changes)
 
-    def _with(self, records: Sequence[Record], changes: Changes) -> Changes:
-        for record, place in zip(records, self._numbers, strict=False):
-            changes = Changes(
-                {**changes.puts, _key(place): asdict(record)},
-                [*changes.deletes, _key(place - KEPT)] if place > KEPT else changes.deletes,
-            )
-        return changes
-
-    def record_own(self, action: str, subject: str) -> None:
-        """Record what the controller does by itself, in the commit of the next plan."""
+    def note(self, action: str, subject: str, origin: Origin | None = None) -> None:
+        """Record what no saved change tells of, in the next commit of a plan or of records. None: the controller does
+        it by itself."""
         at = self._clock()
-        self._noted.append(Record(at, action, subject, f"{at:.6f}", None, None))
+        own = origin or Origin(f"{at:.6f}", None, None)
+        self._noted[next(self._numbers)] = Record(at, action, subject, own.request, own.client, own.address)
+        if len(self._noted) > KEPT:
+            del self._noted[min(self._noted)]
 
-    def saved(self, number: int | None) -> None:
-        """Take up the record of a change that is on disk; None: of a plan."""
-        if number is None:
-            self._records += self._noted
-            self._noted.clear()
+    def saved(self, number: int | None, stored: Changes) -> None:
+        """Take up the records of changes that are on disk; None: those of a plan, or of records alone."""
+        for place in [one for one in self._noted if _key(one) in stored.puts]:
+            self._records.append(self._noted.pop(place))
         if number is not None and (record := self._saving.pop(number, None)) is not None:
             self._records.append(record)
 
@@ -135,6 +130,15 @@ def _read(document: Document) -> Iterator[Record]:
         yield _RECORD.validate_python(document)
     except ValidationError as error:
         log.warning("a damaged record of the trail is set aside", record=shown(document), problem=one_line(str(error)))
+
+
+def _with(records: Mapping[int, Record], changes: Changes) -> Changes:
+    for place, record in records.items():
+        changes = Changes(
+            {**changes.puts, _key(place): asdict(record)},
+            [*changes.deletes, _key(place - KEPT)] if place > KEPT else changes.deletes,
+        )
+    return changes
 
 
 def _key(place: int) -> Key:

@@ -32,6 +32,7 @@ from echelon.southbound.events import (
     HigherPrimary,
     IntentRefused,
     PortsChanged,
+    PortsUnwatched,
     SwitchChanged,
     SwitchConnected,
     SwitchEvent,
@@ -123,6 +124,8 @@ class ConnectionSnapshot:
     """The version of the last intent that the switch acknowledged as a whole, in this session or an earlier one."""
     sessions: int
     """Number of sessions opened so far."""
+    unwatched: str | None
+    """The reason why the switch does not tell which of its ports are down; None if it does, or is not asked."""
     drift_found: int
     """Number of entries and settings of queues and digests that audits found different from what had been written, and
     repaired."""
@@ -192,6 +195,7 @@ class SwitchConnection:
         self._followed: set[str] = set()
         self._watches_ports = False
         self._ports_down: frozenset[int] = frozenset()
+        self._unwatched: str | None = None
         self._closed = asyncio.Event()
         self._closed.set()
         self._running = False
@@ -259,6 +263,7 @@ class SwitchConnection:
             wanted_version=machine.wanted,
             installed_version=self._installed,
             sessions=machine.session_count,
+            unwatched=self._unwatched,
             drift_found=self._drift,
             last_audit_at=self._last_audit_at,
             last_written_at=self._last_written_at,
@@ -496,12 +501,23 @@ class SwitchConnection:
                 return
             async with aclosing(found) as news:
                 async for down in news:
+                    self._unwatched = None
                     if down != self._ports_down:
                         self._ports_down = down
                         self._tell(PortsChanged(self.name, down))
+            found_out = SouthboundError(f"switch {self.name}: it ended the subscription to its ports")
+        except SouthboundError as error:
+            found_out = error
         except Exception as error:
-            # Others say so if the session has broken. A switch may do without it, or answer nonsense.
-            _log.debug("switch %s: its ports are not watched: %s: %s", self.name, type(error).__name__, error)
+            # It answers nonsense.
+            found_out = SouthboundError(f"switch {self.name}: watching ports: {type(error).__name__}: {error}")
+        # Others say so if the session has broken.
+        if isinstance(await self._why(session, found_out), lifecycle.WriteFailed):
+            # The next audit tries again.
+            self._watches_ports = False
+            known, self._unwatched = self._unwatched, str(found_out)
+            if known is None:
+                self._tell(PortsUnwatched(self.name, self._unwatched))
 
     async def _close(self, operation: asyncio.Task[None] | None) -> None:
         session, self._session = self._session, None
@@ -551,7 +567,7 @@ class SwitchConnection:
             event = lifecycle.WriteFailed(f"switch {self.name}: {type(error).__name__}: {error}")
         else:
             event, tell = self._applied(session, order, applied)
-            if not self._watches_ports:
+            if order.afresh and not self._watches_ports:
                 self._watches_ports = True
                 self._beside_session(self._watch_ports(session))
         if isinstance(event, lifecycle.WriteFailed):
@@ -560,7 +576,7 @@ class SwitchConnection:
         self._answer(number, event, *tell)
 
     async def _why(self, session: IntentSession, error: SouthboundError) -> lifecycle.Event:
-        """Return whether a write failed because the switch refused it, or because the switch is gone."""
+        """Return whether a call failed because the switch refused it, or because the switch is gone."""
         with suppress(TimeoutError):
             return _loss(await asyncio.wait_for(session.wait_lost(), _STREAM_FIRST_S))
         try:

@@ -80,6 +80,21 @@ class PortsChanged:
     down: frozenset[int]
 
 
+@dataclass(frozen=True, slots=True)
+class PortsUnwatched:
+    """The event that a switch does not tell which of its ports are down; once until it does."""
+
+    switch: str
+    problem: str
+
+
 SwitchEvent: TypeAlias = (
-    SwitchConnected | SwitchChanged | Acknowledged | IntentRefused | DriftRepaired | HigherPrimary | PortsChanged
+    SwitchConnected
+    | SwitchChanged
+    | Acknowledged
+    | IntentRefused
+    | DriftRepaired
+    | HigherPrimary
+    | PortsChanged
+    | PortsUnwatched
 )

@@ -12,10 +12,11 @@ import socket
 import subprocess
 import sys
 import threading
-import venv
+import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -23,6 +24,8 @@ from urllib.request import Request, urlopen
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from prometheus_client.parser import text_string_to_metric_families
 
 from docs.generate import metrics
@@ -350,38 +353,96 @@ def test_the_image_copies_what_is_there_and_is_not_ignored() -> None:
     assert sorted(copied) == sorted(kept)
     assert all((ROOT / name).exists() for name in copied)
     stages = [text for name, text in instructions() if name == "FROM"]
-    assert all(re.fullmatch(r"python:\$\{PYTHON\}-slim( AS build)?", text) for text in stages)
-    (version,) = [text.split("=")[1] for name, text in instructions() if name == "ARG"]
-    assert tuple(int(part) for part in version.split(".")) >= (3, 11)
+    assert stages == ["${BASE} AS build", "${BASE}"]
+    (base,) = [text.split("=", 1)[1] for name, text in instructions() if name == "ARG"]
+    version = re.fullmatch(r"python:(\d+)\.(\d+)\.\d+-slim-\w+@sha256:[0-9a-f]{64}", base)
+    assert version
+    assert (int(version[1]), int(version[2])) >= (3, 11)
     assert [text for name, text in instructions() if name == "USER"] == ["10001:10001"]
+
+
+CLEAN = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+"""Only what is installed is found."""
 
 
 @pytest.mark.long
 def test_the_image_is_built_of_steps_that_work(tmp_path: Path) -> None:
     """The first stage's commands run without a container engine, in a directory that holds what it copies."""
-    source, wheels = tmp_path / "src", tmp_path / "wheels"
+    source, programs = tmp_path / "src", tmp_path / "opt/echelon/bin"
     for name, text in instructions():
         if name == "COPY" and "--from" not in text:
-            *sources, _ = text.split()
+            *sources, to = text.split()
             for one in sources:
                 if (ROOT / one).is_dir():
-                    shutil.copytree(ROOT / one, source / one, ignore=shutil.ignore_patterns("__pycache__"))
+                    shutil.copytree(ROOT / one, source / to, ignore=shutil.ignore_patterns("__pycache__"))
                 else:
-                    source.mkdir(exist_ok=True)
-                    shutil.copy(ROOT / one, source)
-    (wheel_step,) = [text for name, text in instructions() if name == "RUN" and "pip wheel" in text]
-    step = wheel_step.replace("python ", f"{sys.executable} ", 1).replace("/wheels", str(wheels))
-    subprocess.run(step, shell=True, cwd=source, check=True, timeout=600)
-    venv.create(tmp_path / "venv", with_pip=True)
-    pip = [tmp_path / "venv/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--find-links", wheels, "echelon-p4[service,etcd]"], check=True, timeout=600)
+                    (source / to).mkdir(parents=True, exist_ok=True)
+                    shutil.copy(ROOT / one, source / to)
+    for step in [text for name, text in instructions() if name == "RUN" and "pip" in text]:
+        here = re.sub(r"(?<=\s)/(?=opt/|wheels)", f"{tmp_path}/", f" {step}").replace(
+            "python -m", f"{sys.executable} -m"
+        )
+        subprocess.run(["sh", "-ec", here], cwd=source, check=True, timeout=600, env=CLEAN)
     for command in (["echelon", "check", DEPLOY / "echelon.yaml"], ["softswitch", "--version"]):
-        subprocess.run([tmp_path / "venv/bin" / command[0], *command[1:]], cwd=tmp_path, check=True, timeout=PATIENCE_S)
+        started = [programs / command[0], *command[1:]]
+        subprocess.run(started, cwd=tmp_path, check=True, timeout=PATIENCE_S, env=CLEAN)
     page = "from echelon_web import assets; print(*assets.names(), sep='\\n'); assets.page('service')"
-    shown = subprocess.run(
-        [tmp_path / "venv/bin/python", "-c", page], cwd=tmp_path, check=True, timeout=PATIENCE_S, stdout=subprocess.PIPE
-    )
+    started = [programs / "python", "-c", page]
+    shown = subprocess.run(started, cwd=tmp_path, check=True, timeout=PATIENCE_S, stdout=subprocess.PIPE, env=CLEAN)
     assert set(shown.stdout.decode().split()) == set(assets.names())
+
+
+def declared(folder: Path, *extras: str) -> Iterator[Requirement]:
+    """Yield what a distribution and extras of it depend on, by its pyproject.toml."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    for extra in extras:
+        yield from map(Requirement, project["optional-dependencies"][extra])
+    yield from map(Requirement, project["dependencies"])
+
+
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-build.txt"])
+def test_each_line_of_a_lock_has_a_version_and_hashes(file: str) -> None:
+    text = (DEPLOY / file).read_text()
+    assert "://" not in text
+    assert not re.search(r"^\s*-(?!-hash=)", text, re.MULTILINE), "an option, such as a registry's address"
+    for line in re.sub(r"\\\n", "", text).splitlines():
+        if not line.startswith("#"):
+            stated, *hashes = line.split(" --hash=sha256:")
+            (one,) = Requirement(stated.strip()).specifier
+            assert one.operator == "=="
+            assert hashes, line
+            assert all(re.fullmatch("[0-9a-f]{64}", digest.strip()) for digest in hashes)
+
+
+def test_the_locks_have_what_is_declared() -> None:
+    ours = {"echelon-p4", "softswitch-p4", "echelon-web", "echelon-etcd"}
+    wanted = [
+        *declared(ROOT, "service", "etcd"),
+        *(one for name in ("softswitch", "plugins/web", "plugins/etcd") for one in declared(ROOT / name)),
+    ]
+    of_lock = {"requirements.txt": wanted, "requirements-build.txt": [Requirement("hatchling>=1.26")]}
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    assert build == ["hatchling>=1.26"]
+    for file, requirements in of_lock.items():
+        lines = re.findall(r"^([^\s#][^\\\n]*)", (DEPLOY / file).read_text(), re.MULTILINE)
+        locked: dict[str, set[str]] = {}
+        for one in map(Requirement, lines):
+            (pin,) = one.specifier
+            locked.setdefault(one.name, set()).add(pin.version)
+        for one in requirements:
+            name = canonicalize_name(one.name)
+            assert name in ours or locked[name], one
+            assert all(one.specifier.contains(version) for version in locked.get(name, ())), one
+        for name, versions in locked.items():
+            # What is installed here in the same version requires the same.
+            with suppress(PackageNotFoundError):
+                if distribution(name).version in versions:
+                    needed = map(Requirement, distribution(name).requires or ())
+                    assert {canonicalize_name(of.name) for of in needed if _is_needed(of)} <= locked.keys(), name
+
+
+def _is_needed(one: Requirement) -> bool:
+    return one.marker is None or one.marker.evaluate({"extra": ""})
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

@@ -351,6 +351,9 @@ def test_only_the_highest_id_takes_a_switch_and_that_is_told(build: Build) -> No
             assert seen.entries is None
             assert "restart the switch" in (seen.problem or "")
             assert client.take_switch("s1").state == "backup"
+            told = client.events(of="s1")
+            assert [one.action for one in told if one.action != "links up"] == ["switch taken", "take switch"]
+            assert told[-1].address == "127.0.0.1"
         switch.kill()
         switch.start()
         settle(client)

@@ -55,7 +55,7 @@ def test_a_record_is_committed_with_its_change_and_read_back() -> None:
         assert ("settings", "x") in changes.puts
         stored |= {key: document for (name, key), document in changes.puts.items() if name == "events"}
         assert len(trail.records) == number, "not before it is saved"
-        trail.saved(number)
+        trail.saved(number, changes)
         trail.forget(number)
     assert Trail(stored).records == trail.records
     assert [(one.at, one.object, one.client) for one in trail.records] == [(7.0, f"j{n}", "ops") for n in range(3)]
@@ -63,15 +63,39 @@ def test_a_record_is_committed_with_its_change_and_read_back() -> None:
 
 def test_a_change_that_fails_leaves_no_record() -> None:
     trail = Trail({})
-    change(trail, 1)
+    changes = change(trail, 1)
     trail.forget(1)
-    trail.saved(1)
+    trail.saved(1, changes)
     assert trail.records == ()
 
 
 def test_what_no_client_asked_for_is_not_recorded() -> None:
     changes = Changes({("numbers", "x"): {}})
     assert Trail({}).recorded(None, changes) is changes
+
+
+def test_what_is_noted_while_a_plan_is_saved_is_saved_with_the_next() -> None:
+    stored: dict[str, Any] = {}
+    trail = Trail({})
+    trail.note("links down", "s1 does not answer")
+    first = trail.recorded(None, Changes())
+    trail.note("take switch", "s1", Origin("r1", "ops", None))
+    trail.saved(None, first)
+    # Two commits that are under way at once may have the same records.
+    commits = [trail.recorded(None, Changes()) for _ in range(2)]
+    for changes in (first, *commits):
+        stored |= {key: document for (_, key), document in changes.puts.items()}
+        trail.saved(None, changes)
+    assert [(one.action, one.client) for one in trail.records] == [("links down", None), ("take switch", "ops")]
+    assert Trail(stored).records == trail.records
+
+
+def test_notes_that_no_store_takes_have_a_bound() -> None:
+    trail = Trail({})
+    for number in range(KEPT + 5):
+        trail.note("links down", f"s{number}")
+    assert len(trail.records) == KEPT
+    assert trail.records[-1].object == f"s{KEPT + 4}"
 
 
 def test_the_store_keeps_the_latest() -> None:
@@ -82,7 +106,7 @@ def test_the_store_keeps_the_latest() -> None:
         stored |= changes.puts
         for key in changes.deletes:
             stored.pop(key, None)
-        trail.saved(number)
+        trail.saved(number, changes)
     kept = {key: document for (name, key), document in stored.items() if name == "events"}
     assert len(kept) == len(trail.records) == KEPT
     assert Trail(kept).records == trail.records

@@ -7,9 +7,11 @@ drained link and a chosen policy. The service was killed; the file was copied wi
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,9 @@ from typing import Any
 import pytest
 
 from echelon.client import Client
+from echelon.service.store import Candidate, Changes, StoreError
+from echelon.service.store.base import Schema
+from echelon.service.store.sqlite import open_sqlite, restore
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.lab import TWO_BY_TWO, Lab, settle
 
@@ -81,6 +86,32 @@ def test_a_store_of_the_first_schema_is_migrated_and_keeps_everything(build: Bui
         settle(client)
         assert {job.name for job in client.jobs()} == specs.keys() - {"pipe"}
         assert_held(lab, client)
+
+
+def test_an_earlier_version_refuses_the_store_and_reads_the_copy_that_was_put_back(tmp_path: Path) -> None:
+    state, copy = tmp_path / "state.db", tmp_path / "state.db.schema-1"
+    shutil.copy(OLD, state)
+    old = documents(OLD)
+
+    async def upgrade() -> None:
+        async with await open_sqlite(state) as store:
+            await store.campaign(Candidate("me", "http://me"))
+            await store.commit(Changes({("jobs", "new"): {"spec": {}, "owner": None}}))
+
+    async def read(schema: Schema) -> Mapping[str, Mapping[str, Any]]:
+        async with await open_sqlite(state, schema) as store:
+            return (await store.load()).documents
+
+    asyncio.run(upgrade())
+    upgraded = documents(state)
+    with pytest.raises(StoreError, match=r"later version of echelon \(schema 2; this one knows up to 1\)"):
+        asyncio.run(read(Schema(())))
+    assert (version(state), documents(state)) == (2, upgraded), "as it was"
+    assert restore(copy, state) == 4
+    assert (version(state), documents(state)) == (1, old)
+    assert "new" not in asyncio.run(read(Schema(())))["jobs"]
+    assert documents(tmp_path / "state.db.replaced") == upgraded
+    assert "new" not in asyncio.run(read(Schema()))["jobs"], "and the later version reads it again"
 
 
 def test_a_store_of_a_later_schema_is_refused(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class Rig:
 
 @pytest.fixture
 def gnmi_speaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Return an event, set at first, that gNMI's Get and Set of later servers wait for. P4Runtime does not."""
+    """Return an event, set at first, that gNMI's calls to later servers wait for. P4Runtime does not."""
     speaks = threading.Event()
     speaks.set()
 
@@ -81,6 +81,7 @@ def gnmi_speaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
     monkeypatch.setattr(GnmiService, "get", waiting(GnmiService.get))
     monkeypatch.setattr(GnmiService, "set", waiting(GnmiService.set))
+    monkeypatch.setattr(GnmiService, "subscribe", waiting(GnmiService.subscribe))
     yield speaks
     speaks.set()
 

@@ -12,8 +12,8 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ from echelon.southbound.events import (
     HigherPrimary,
     IntentRefused,
     PortsChanged,
+    PortsUnwatched,
     SwitchChanged,
     SwitchConnected,
     SwitchEvent,
@@ -1026,6 +1027,42 @@ def test_ports_that_go_down_are_told_in_every_session(station: Station) -> None:
             await asyncio.to_thread(station.start)
             await owner.until(lambda: len(owner.of(PortsChanged)) == 2)
             assert [event.down for event in owner.of(PortsChanged)] == [{2}, {2, 3}]
+
+    run(main)
+
+
+class _Nonsense(GnmiQueues):
+    """The queues of a switch that answers nonsense when it is asked for its ports, as long as it is `broken`."""
+
+    broken = True
+
+    async def ports_down(self) -> AsyncGenerator[frozenset[int], None]:
+        if self.broken:
+            int("port one")
+        async with aclosing(super().ports_down()) as news:
+            async for down in news:
+                yield down
+
+
+def test_a_switch_that_does_not_tell_of_its_ports_is_told_of_once(station: Station) -> None:
+    async def main() -> None:
+        station.start()
+        queues = _Nonsense("s1")
+        async with connected(station.address, timing=OFTEN, queues=queues) as (connection, owner):
+            connection.set_intent(bare(flow_entry(1)), 1)
+            await owner.until(lambda: owner.of(PortsUnwatched))
+            (told,) = owner.of(PortsUnwatched)
+            assert "port one" in told.problem
+            assert connection.snapshot().unwatched == told.problem
+            audited = connection.snapshot().last_audit_at
+            assert connection.snapshot().state == "ready"
+            while connection.snapshot().last_audit_at == audited:
+                await asyncio.sleep(0.01)
+            queues.broken = False
+            await asyncio.to_thread(station.device.set_port_up, 2, False)
+            await owner.until(lambda: owner.of(PortsChanged))
+            assert connection.snapshot().unwatched is None
+            assert owner.of(PortsUnwatched) == [told]
 
     run(main)
 

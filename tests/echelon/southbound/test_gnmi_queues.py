@@ -112,3 +112,15 @@ def test_ports_that_go_down_and_up_are_told(rig: Any) -> None:
             assert await anext(news) == {3}
 
     connected(rig, work)
+
+
+def test_a_subscription_that_is_never_answered_ends(gnmi_speaks: threading.Event, rig: Any) -> None:
+    gnmi_speaks.clear()
+
+    async def work(queues: GnmiQueues) -> None:
+        async with aclosing(queues.ports_down()) as news:
+            with pytest.raises(SouthboundError, match=r"^switch s1: watching ports: no answer within 0.05 s; .*\)$"):
+                await anext(news)
+        gnmi_speaks.set()
+
+    connected(rig, work, answer_s=0.05)

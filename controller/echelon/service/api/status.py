@@ -94,12 +94,13 @@ class StatusResource(Resource):
 
 
 class EventResource(Resource):
-    """A change that a client asked for, or another plan or other links of which the service tells."""
+    """A change that a client asked for, or another plan, other links or a takeover of which the service tells."""
 
     at: float
     action: str
     """What was done: `register job`, `replace job`, `remove job`, `report distances`, `choose policy`, `drain link`,
-    `restore link`, or by the service itself `choose plan`, `links down`, `links up`."""
+    `restore link`, `take switch`, or by the service itself `choose plan`, `links down`, `links up`, and `switch taken`
+    or `switch left` (to another controller)."""
     object: str
     """What it was done to."""
     request: str
@@ -151,6 +152,8 @@ def _concerns(leader: "Leader") -> Iterator[str]:
             yield seen.problem if seen.problem.startswith(prefix) else f"{prefix}{seen.problem}"
         elif seen.state not in ("ready", "writing"):
             yield f"switch {seen.name}: {seen.state}"
+        elif seen.unwatched is not None:
+            yield f"switch {seen.name}: links of ports that are down are not noticed ({seen.unwatched})"
 
 
 def _stuck(service: "ControllerService") -> Iterator[str]:
@@ -201,7 +204,7 @@ def routes() -> "APIRouter":
         client: Annotated[str | None, Query(description="Return only changes by the token of this name.")] = None,
         of: Annotated[
             str | None,
-            Query(alias="object", description="Return only changes of this job, link or policy."),
+            Query(alias="object", description="Return only changes of this job, link, policy or switch."),
         ] = None,
         before: Annotated[str | None, Query(description="Return only changes before that of this request.")] = None,
     ) -> Sequence[EventResource]:

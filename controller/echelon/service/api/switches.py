@@ -108,6 +108,8 @@ class SwitchResource(Resource):
     wanted_entries: int = 0
     sessions: int = 0
     """Number of sessions opened so far."""
+    unwatched: str | None = None
+    """The reason why the switch does not tell which of its ports are down, so that plans do not lead around these."""
     drift_found: int = 0
     """Number of entries that an audit found different from what had been written, and repaired."""
     last_audit_at: float | None = None
@@ -236,6 +238,7 @@ def routes() -> "APIRouter":
     from echelon.control.events import TakeSwitch
     from echelon.service.api.answers import errors
     from echelon.service.api.routing import TheService, answer, router
+    from echelon.service.trail import ORIGIN
 
     made = router("switches")
 
@@ -253,6 +256,7 @@ def routes() -> "APIRouter":
     async def take_switch(service: TheService, name: str) -> SwitchResource:
         """Take the switch back from another controller, to which this one has left it. It happens after the answer."""
         found = SwitchResource.of(service.leader.switches[name].snapshot())
+        service.leader.record("take switch", name, ORIGIN.get())
         service.leader.submit(TakeSwitch(name))
         return found
 

@@ -109,8 +109,9 @@ class GnmiQueues:
         subscription = self._connected().subscribe()
         subscription.on_change(_PORT_STATE)
         try:
-            async for update in subscription.synchronize():
-                note(update)
+            async with self._calling("watching ports"):
+                async for update in subscription.synchronize():
+                    note(update)
             yield frozenset(down)
             async for update in subscription.updates():
                 note(update)

@@ -112,7 +112,10 @@ class MemoryService(ControllerService):
         self._running: asyncio.Future[None] | None = None
 
     async def open(self) -> None:
-        leadership = Leadership(Candidate("c", "http://c"), 1, raise_term=cast(Any, None), resign=cast(Any, None))
+        async def raise_term(_: Leadership, term: int) -> int:
+            return term
+
+        leadership = Leadership(Candidate("c", "http://c"), 1, raise_term=raise_term, resign=cast(Any, None))
         leader = _Leader(self.config, cast(Any, self.store), leadership, Metrics("0"), rng=random.Random(1))
         # Nobody connects with the switches.
         leader.switches.run_in = lambda _: None  # type: ignore[method-assign]

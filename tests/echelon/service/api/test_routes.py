@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import threading
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from echelon.cli import app
+from echelon.control.lines import MOST_TAKEOVERS
+from echelon.service import switches
 from echelon.service.api import status
+from echelon.service.told import Metrics
 from echelon.service.trail import Record
+from echelon.southbound.connection import Endpoint, SwitchConnection
+from echelon.southbound.events import HigherPrimary, PortsUnwatched, SwitchEvent
 from tests.echelon.service.api.conftest import METRICS, Api
-from tests.echelon.service.api.memory import JOB, MemoryService
+from tests.echelon.service.api.memory import JOB, MemoryService, config
 
 
 @pytest.fixture
@@ -191,6 +202,61 @@ def test_pages_of_changes(http: httpx.Client, api: Api) -> None:
     assert "next" not in first.links
     assert http.get("/events?before=r9").status_code == 404
     api.serving.wait(service.close())
+
+
+def test_takeovers_of_a_switch_are_among_the_changes(http: httpx.Client, api: Api) -> None:
+    def take_over() -> None:
+        for number in range(1, MOST_TAKEOVERS + 2):
+            api.service.leader.submit(HigherPrimary("s1", number << 70))
+
+    async def kept() -> list[str]:
+        while not api.service.leader.is_quiet:
+            await asyncio.sleep(0.001)
+        return [str(one["action"]) for one in (await api.service.store.load())["events"].values()]
+
+    api.serving.call(take_over)
+    answer = http.post("/switches/s1/take")
+    found = http.get("/events?object=s1").json()
+    assert [one["action"] for one in found] == ["switch taken"] * MOST_TAKEOVERS + ["switch left", "take switch"]
+    assert found[0]["object"] == f"s1 to election id {1 << 70}"
+    assert (found[-1]["client"], found[-1]["request"]) == ("ops", answer.headers["x-request-id"])
+    # They are kept though no plan is made.
+    assert api.serving.wait(kept())[-len(found) :] == [one["action"] for one in found]
+
+
+def test_a_switch_that_does_not_tell_of_its_ports(
+    http: httpx.Client, api: Api, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    connection = api.service.leader.switches["s1"]
+    seen = replace(connection.snapshot(), state="ready", unwatched="switch s1: watching ports refused: no")
+    monkeypatch.setattr(connection, "snapshot", lambda: seen)
+    assert http.get("/switches/s1").json()["unwatched"] == seen.unwatched
+    [told] = [one for one in http.get("/status").json()["problems"] if "s1" in one]
+    assert told == f"switch s1: links of ports that are down are not noticed ({seen.unwatched})"
+    (tmp_path / "token").write_text(api.reader)
+    environment = {"ECHELON_URL": api.url, "ECHELON_TOKEN_FILE": str(tmp_path / "token")}
+    assert seen.unwatched in CliRunner(env=environment).invoke(app, ["switch", "show", "s1"]).stdout
+    assert "ports" not in CliRunner(env=environment).invoke(app, ["switch", "show", "s2"]).stdout
+
+
+def test_a_switch_that_does_not_tell_of_its_ports_is_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[SwitchEvent] = []
+    owners: list[Callable[[SwitchEvent], None]] = []
+
+    def connect(endpoint: Endpoint, **owned: Any) -> SwitchConnection:
+        owners.append(owned["on_event"])
+        return SwitchConnection(endpoint, **owned)
+
+    monkeypatch.setattr(switches, "SwitchConnection", connect)
+    switches.Switches(config(), 1, Metrics("0"), heard.append, cast(Any, None), random.Random(1))
+    owners[0](event := PortsUnwatched("s1", "switch s1: watching ports refused: no"))
+    assert heard == [event]
+    [record] = [one for one in caplog.records if one.levelname == "WARNING"]
+    assert "'s1'" in (text := record.getMessage())
+    assert event.problem in text
+    assert "do not lead around" in text
 
 
 def test_switches(http: httpx.Client, api: Api) -> None:
