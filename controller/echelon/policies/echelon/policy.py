@@ -337,18 +337,29 @@ def _links(job: Job, fabric: Fabric) -> frozenset[Link]:
 
 
 def _connected(links: Mapping[str, frozenset[Link]]) -> list[Group]:
-    """Return the groups of jobs that share links, directly or through others, in order of their first jobs."""
-    group_of: dict[Link, int] = {}
-    groups: dict[int, tuple[set[str], set[Link]]] = {}
-    for number, (name, of_job) in enumerate(links.items()):
-        names, together = {name}, set(of_job)
-        for other in {group_of[link] for link in of_job if link in group_of}:
-            other_names, other_links = groups.pop(other)
-            names |= other_names
-            together |= other_links
-        groups[number] = names, together
-        group_of.update(dict.fromkeys(together, number))
-    first = {name: number for number, name in enumerate(links)}
-    return sorted(
-        (frozenset(names) for names, _ in groups.values()), key=lambda group: min(map(first.__getitem__, group))
-    )
+    """Return the groups of jobs that share links, directly or through others, in order of their first jobs.
+
+    Jobs of the same links count as one, because there are far fewer sets of links than jobs.
+    """
+    alike: dict[frozenset[Link], list[str]] = {}
+    for name, of_job in links.items():
+        # A job without links is alone: nobody else has a link of this name.
+        alike.setdefault(of_job or frozenset({("", name)}), []).append(name)
+    first: list[int] = []
+    """An earlier set of the same group, by set; its own number: there is none."""
+
+    def root(number: int) -> int:
+        while first[number] != number:
+            first[number] = number = first[first[number]]
+        return number
+
+    user: dict[Link, int] = {}
+    for number, of_set in enumerate(alike):
+        first.append(number)
+        for link in of_set:
+            mine, other = root(number), root(user.setdefault(link, number))
+            first[max(mine, other)] = min(mine, other)
+    groups: dict[int, list[str]] = {}
+    for number, names in enumerate(alike.values()):
+        groups.setdefault(root(number), []).extend(names)
+    return [frozenset(names) for names in groups.values()]
