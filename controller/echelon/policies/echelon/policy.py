@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.documents import Section
-from echelon.fabric.model import Fabric
+from echelon.fabric.model import Fabric, ShortestPaths
 from echelon.fabric.routing import NoRouteError, PathChooser, Router, Routes
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Job
@@ -103,11 +104,12 @@ class Echelon:
         places = self._numbered(jobs)
         found = self._planned_by(jobs, fabric)
         together: dict[tuple[CandidatePlan, Group | None], list[Job]] = {}
-        group_of = {name: group for group in found for name in group}
+        members_of: dict[str, list[Job]] = {}
+        for group, of in found.items():
+            members = together.setdefault((of.candidate, group if of.candidate.policy else None), [])
+            members_of |= dict.fromkeys(group, members)
         for job in jobs:
-            group = group_of[job.name]
-            candidate = found[group].candidate
-            together.setdefault((candidate, group if candidate.policy else None), []).append(job)
+            members_of[job.name].append(job)
         planners = {key: self._planners.get(key) or (key[0].planner(), key[0].chooser()) for key in together}
         made = _Merged()
         of_job: dict[str, Policy] = {}
@@ -116,7 +118,8 @@ class Echelon:
             made.add(key[0].plan(planner, members, fabric, chooser or kept, places), members)
             of_job.update((job.name, planner) for job in members)
         self._capacities = fabric.capacity_Bps
-        past = [(group, of) for group, of in self._found.items() if group <= places.keys() and group not in found]
+        gone = self._places.keys() - places.keys()
+        past = [(group, of) for group, of in self._found.items() if group not in found and group.isdisjoint(gone)]
         self._found, self._groups = {**dict(past[-_PAST:]), **found}, tuple(found)
         self._planners, self._of_job, self._places = planners, of_job, places
         self._kept = kept
@@ -328,11 +331,14 @@ _PAST = 32
 
 def _links(job: Job, fabric: Fabric) -> frozenset[Link]:
     """Return the links that some shortest path of the job has."""
+    return _links_between(frozenset((flow.src, flow.dst) for flow in job.flows), fabric.shortest_paths)
+
+
+@lru_cache(maxsize=4096)
+def _links_between(ends: frozenset[tuple[str, str]], shortest: ShortestPaths) -> frozenset[Link]:
+    # Jobs of the same hosts get the same object, which is found and compared faster than an equal one.
     return frozenset(
-        link
-        for src, dst in connections(job)
-        for inner in fabric.shortest_paths.switches(src, dst)
-        for link in links_of((src, *inner, dst))
+        link for src, dst in ends for inner in shortest.switches(src, dst) for link in links_of((src, *inner, dst))
     )
 
 
