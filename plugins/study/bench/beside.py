@@ -1,4 +1,4 @@
-"""``python -m plugins.study.bench.beside [PATH] [--runs 5] [--only CASE]``: the service's speed, beside another version.
+"""``python -m plugins.study.bench.beside [PATH] [--runs 5] [--only CASE]``: the service's speed, beside another one's.
 
 PATH is the PYTHONPATH of a daemon of that version: its checkout's folders of packages (relative folders are those of
 this checkout's), preceded, where its entry points are others than those installed, by a folder with their

@@ -157,6 +157,8 @@ class Echelon:
             if len(group) < 2 or (found.choice is not None and not group & anew):
                 continue
             members = [job for job in jobs if job.name in group]
+            if sum(len(job.computes) + len(job.flows) for job in members) > MOST_STEPS:
+                continue
             several = any(
                 len(fabric.shortest_paths.switches(*ends)) > 1 for job in members for ends in connections(job)
             )
@@ -325,6 +327,9 @@ class _Merged:
 
 
 _STRICT = strict(MIN_SHARE)
+MOST_STEPS = 20_000
+"""The most steps of a group's jobs for which there is a search. Simulations of more take too much work, and so does
+handing them to another process at each change."""
 _PAST = 32
 """Groups that other jobs have joined, or tried to, of which the plan is remembered."""
 
