@@ -27,10 +27,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from plugins.study.bench import bench_registered, bench_service
+from plugins.study.bench.bench_registered import processor_s
 from plugins.study.bench.service import LEAVES, SPINES, served
 from tests.echelon.service.lab import Daemon, ring
 
-CHANGES, DRAINS, CROSSING = 60, 3, 1000
+DRAINS, CROSSING = 3, 1000
 POLL_S, PATIENCE_S = 0.005, 600.0
 FILL = """import asyncio, json, pathlib, sys
 from tests.echelon.service.lab import fill_store
@@ -92,42 +93,49 @@ def running(path: str, jobs: list[dict[str, Any]]) -> Iterator[tuple[Daemon, flo
         yield daemon, began_s
 
 
-def flows(path: str, count: int) -> Figures:
+def flows(path: str, count: int, rounds: int) -> Figures:
     with running(path, []) as (daemon, _):
         api = Api(daemon.wait_listening())
         api.settle()
         took_s = []
-        for number in range(bench_service.ROUNDS):
+        before_s = processor_s(daemon.pid)
+        for number in range(rounds):
             took_s.append(api.install(bench_service.job(number)))
             api("DELETE", "/jobs/bench")
             api.settle()
+        cost_s = (processor_s(daemon.pid) - before_s) / rounds
         yield from _centiles(f"job of {bench_service.FLOWS} flows", took_s)
+        yield "its registration and removal, processor time, ms", cost_s * 1e3
 
 
-def registered(path: str, count: int) -> Figures:
+def registered(path: str, count: int, rounds: int) -> Figures:
     with running(path, [bench_registered.job(number) for number in range(count)]) as (daemon, began_s):
         api = Api(daemon.wait_listening())
         api.until("/readyz", lambda ready: ready is not None)
         yield f"{count} jobs: start to readiness, s", time.monotonic() - began_s
+        yield "the same, processor time, s", processor_s(daemon.pid)
         api.settle()
         yield "start to the last entry, s", time.monotonic() - began_s
         time.sleep(5.0)
         yield "memory of one job, kB", _resident_kb(daemon.pid) / count
         took_s = []
-        for number in range(count, count + CHANGES):
+        before_s = processor_s(daemon.pid)
+        for number in range(count, count + rounds):
             took_s.append(api.install(bench_registered.job(number)))
             api.settle()
+        cost_s = (processor_s(daemon.pid) - before_s) / rounds
         yield from _centiles("one more job", took_s)
+        yield "the same, processor time, ms", cost_s * 1e3
 
 
-def drain(path: str, count: int) -> Figures:
+def drain(path: str, count: int, rounds: int) -> Figures:
     jobs = [ring(f"j{n}", ["h0", f"h{1 + n % (LEAVES - 1)}"], "4 MB", f"{10 + n % 50} ms") for n in range(CROSSING)]
     with running(path, jobs) as (daemon, _):
         api = Api(daemon.wait_listening())
         api.settle()
 
         def turn(others: str, first: str) -> float:
-            """Set the states of spine0's link and of the others, and return how long the last one set took."""
+            """Set the states of spine0's link and of the others; return how long the one set last took."""
             states = [*((n, others) for n in range(1, SPINES)), (0, first)]
             for spine, state in sorted(states, key=lambda one: (one[1] == "drained", one[0])):
                 began_s = time.monotonic()
@@ -154,7 +162,7 @@ def _resident_kb(pid: int) -> float:
     return float(status.partition("VmRSS:")[2].split()[0])
 
 
-CASES: Mapping[str, Callable[[str, int], Figures]] = {"flows": flows, "registered": registered, "drain": drain}
+CASES: Mapping[str, Callable[[str, int, int], Figures]] = {"flows": flows, "registered": registered, "drain": drain}
 
 
 def main() -> None:
@@ -162,6 +170,7 @@ def main() -> None:
     parser.add_argument("path", nargs="?", metavar="PATH")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=bench_service.ROUNDS, help="changes of `flows` and `registered`")
     parser.add_argument("--only", choices=CASES, action="append")
     given = parser.parse_args()
     versions = {"this": os.environ.get("PYTHONPATH", ""), **({"other": given.path} if given.path else {})}
@@ -169,7 +178,7 @@ def main() -> None:
     for run in range(given.runs):
         for case in given.only or CASES:
             for version, path in versions.items() if run % 2 else reversed(versions.items()):
-                for what, value in CASES[case](path, given.jobs):
+                for what, value in CASES[case](path, given.jobs, given.rounds):
                     print(f"run {run + 1}, {version}: {what}: {value:.3g}", flush=True)
                     seen[what][version].append(value)
     print("\n| | this | other | ratio |\n|---|---|---|---|")
