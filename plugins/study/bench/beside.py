@@ -62,6 +62,11 @@ class Api:
     def settle(self) -> None:
         self.until("/status", lambda status: bool(status and status["settled"]))
 
+    def begin(self) -> None:
+        """Wait until all switches hold the plan. A service that has no session yet is settled, too."""
+        self.until("/switches", lambda switches: bool(switches) and all(one["state"] == "ready" for one in switches))
+        self.settle()
+
     def install(self, job: Mapping[str, Any]) -> float:
         """Register a job, and return the seconds from its acceptance to the last entry."""
         assert self("POST", "/jobs", job) is not None
@@ -96,7 +101,7 @@ def running(path: str, jobs: list[dict[str, Any]]) -> Iterator[tuple[Daemon, flo
 def flows(path: str, count: int, rounds: int) -> Figures:
     with running(path, []) as (daemon, _):
         api = Api(daemon.wait_listening())
-        api.settle()
+        api.begin()
         took_s = []
         before_s = processor_s(daemon.pid)
         for number in range(rounds):
@@ -114,7 +119,7 @@ def registered(path: str, count: int, rounds: int) -> Figures:
         api.until("/readyz", lambda ready: ready is not None)
         yield f"{count} jobs: start to readiness, s", time.monotonic() - began_s
         yield "the same, processor time, s", processor_s(daemon.pid)
-        api.settle()
+        api.begin()
         yield "start to the last entry, s", time.monotonic() - began_s
         time.sleep(5.0)
         yield "memory of one job, kB", _resident_kb(daemon.pid) / count
@@ -132,7 +137,7 @@ def drain(path: str, count: int, rounds: int) -> Figures:
     jobs = [ring(f"j{n}", ["h0", f"h{1 + n % (LEAVES - 1)}"], "4 MB", f"{10 + n % 50} ms") for n in range(CROSSING)]
     with running(path, jobs) as (daemon, _):
         api = Api(daemon.wait_listening())
-        api.settle()
+        api.begin()
 
         def turn(others: str, first: str) -> float:
             """Set the states of spine0's link and of the others; return how long the one set last took."""
