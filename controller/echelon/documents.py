@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, ClassVar, Self, TypeVar
 
@@ -115,6 +116,8 @@ class Section(BaseModel):
     def _check_keys(cls, data: object, validate: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(data, Mapping):
             return validate(data)
+        if data.keys() <= cls.model_fields.keys() and data.keys() >= _required(cls):
+            return validate(data)
         unknown = [str(key) for key in data if key not in cls.model_fields]
         if len(unknown) > MAX_CHOICES:
             # Each explanation takes a millisecond, and nobody reads so many.
@@ -132,8 +135,6 @@ class Section(BaseModel):
             for key, field in cls.model_fields.items()
             if field.is_required() and key not in data and key not in meant
         ]
-        if not faults:
-            return validate(data)
         try:
             validate({key: value for key, value in data.items() if key in cls.model_fields})
         except ValidationError as error:
@@ -142,6 +143,11 @@ class Section(BaseModel):
             others = []
         own = [InitErrorDetails(type=fault, input=data) for fault in faults]
         raise ValidationError.from_exception_data(cls.__name__, [*own, *others])
+
+
+@cache
+def _required(section: type[Section]) -> frozenset[str]:
+    return frozenset(key for key, field in section.model_fields.items() if field.is_required())
 
 
 S = TypeVar("S", bound=Section)

@@ -30,12 +30,17 @@ class Kept(Generic[*Of, T]):
         Objects of other jobs are forgotten. Raise what the maker raises; then nothing has changed.
         """
         made: dict[str, tuple[tuple[*Of], T]] = {}
+        out: dict[str, T] = {}
+        before = self._made.get
         for job, inputs in of.items():
-            known = self._made.get(job)
+            known = before(job)
             # A tuple compares its items by identity first.
-            made[job] = known if known is not None and known[0] == inputs else (inputs, self._make(*inputs))
+            if known is None or known[0] != inputs:
+                known = inputs, self._make(*inputs)
+            made[job] = known
+            out[job] = known[1]
         self._made = made
-        return {job: thing for job, (_, thing) in made.items()}
+        return out
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a maker that goes on from here. Inputs and objects are immutable, so that the copy shares them, and so

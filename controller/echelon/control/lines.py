@@ -294,7 +294,12 @@ class Progress:
     def counts(self) -> Mapping[JobState, int]:
         """Return the number of jobs in each state that some job is in."""
         if self._counts is None:
-            self._counts = Counter(self.state(name)[0] for name in self.jobs)
+            # Mostly all switches hold the newest intents: then there is no need to ask about each job's.
+            held = min((one.holds if one.is_sure else 0 for one in self.switches.values()), default=0)
+            self._counts = Counter(
+                "installed" if 0 < (line.standing.version or 0) <= held else self.state(name)[0]
+                for name, line in self.jobs.items()
+            )
         return self._counts
 
     def settled(self, name: str) -> bool:

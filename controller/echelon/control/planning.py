@@ -492,7 +492,10 @@ class Planner:
         return True
 
     def _remembered(self, name: str) -> _Remembered:
-        return self._jobs.setdefault(name, _Remembered())
+        known = self._jobs.get(name)
+        if known is None:
+            known = self._jobs[name] = _Remembered()
+        return known
 
     def _identities_of(self, job: RegisteredJob, fabric: Fabric) -> Mapping[str, Identity]:
         """Return the same object for the same job, by which lowering knows that nothing changed."""

@@ -130,9 +130,10 @@ class Router:
         for name, job in present.items():
             known, routes = self._jobs.get(name, (None, {}))
             if known is not job or moved:
+                pairs = routes if known is job else connections(job)
                 routes = routes or self._remembered.get(name, {})
                 try:
-                    wanted[name] = {ends: shortest.kept(routes.get(ends), *ends) for ends in connections(job)}
+                    wanted[name] = {ends: shortest.kept(routes.get(ends), *ends) for ends in pairs}
                 except NoRouteError as error:
                     raise NoRouteError(f"job {name}: {error}", name, code=error.code) from None
         self._fabric = fabric

@@ -8,9 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import wraps
 from itertools import pairwise
+from typing import TypeVar
 
 from echelon.jobs.graph import LOCAL, EchelonFlow, Flow, GraphError, Job
+
+T = TypeVar("T")
 
 __all__ = [
     "GraphError",
@@ -24,6 +28,20 @@ __all__ = [
 ]
 
 
+def _once(analyse: Callable[[Job], T]) -> Callable[[Job], T]:
+    """Return the analysis as one that keeps its result with the job: planning asks for it again and again."""
+
+    @wraps(analyse)
+    def kept(job: Job) -> T:
+        known: dict[str, T] = vars(job)
+        if analyse.__name__ not in known:
+            known[analyse.__name__] = analyse(job)
+        return known[analyse.__name__]
+
+    return kept
+
+
+@_once
 def topological_order(job: Job) -> tuple[str, ...]:
     """Return the names of all compute units and flows, each after everything that it waits for.
 
@@ -90,14 +108,15 @@ def earliest_start_s(job: Job, transfer_s: Callable[[Flow], Fraction]) -> dict[s
     return start
 
 
-def connections(job: Job) -> dict[tuple[str, str], tuple[Flow, ...]]:
+@_once
+def connections(job: Job) -> Mapping[tuple[str, str], tuple[Flow, ...]]:
     """Return the flows of an iteration by connection (source, destination), in the order of sending.
 
     This is the order in which they start on an infinitely fast network. The byte sequence of a connection consists of
     its flows in this order, the same in every iteration. Raises `GraphError`.
     """
     after = _dependencies(job)
-    order = _topological_order(job, after)
+    order = topological_order(job)
     # Integers of a unit that divides all durations are as exact as fractions, and much faster.
     units = math.lcm(*(c.duration_s.denominator for c in job.computes))
     lasts = {c.name: c.duration_s.numerator * (units // c.duration_s.denominator) for c in job.computes}

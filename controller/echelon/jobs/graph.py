@@ -163,7 +163,7 @@ class IterationGraph(NamedTuple):
     echelonflows: tuple[EchelonFlow, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
     """A training job. It repeats one iteration graph; an iteration starts when the previous one has finished."""
 

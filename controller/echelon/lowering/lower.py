@@ -87,6 +87,16 @@ class _Switch:
     intent: Intent
 
 
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    """The connections that jobs claim."""
+
+    owners: Mapping[FiveTuple, str] = field(default_factory=dict)
+    """The job of each."""
+    taken: Mapping[str, int] = field(default_factory=dict)
+    """How many each switch recognises."""
+
+
 @dataclass
 class _Lowered:
     """The results of the last lowering."""
@@ -95,6 +105,7 @@ class _Lowered:
     plan: Plan | None = None
     jobs: Mapping[str, _Job] = field(default_factory=dict)
     switches: Mapping[str, _Switch] = field(default_factory=dict)
+    claims: _Claims = field(default_factory=lambda: _Claims())
 
 
 class Lowering:
@@ -153,6 +164,7 @@ class Lowering:
         last = self._last
         rewired = _rewired(fabric, last.fabric)
         jobs: dict[str, _Job] = {}
+        anew: dict[str, _Job] = {}
         changed: dict[str, dict[str, LoweredJob | None]] = {}
         """The lowered job by switch and job; None: the job has gone."""
         for name, flows in plan.by_job.items():
@@ -170,16 +182,51 @@ class Lowering:
                     at[switch] = was_at[switch]
                 else:
                     changed.setdefault(switch, {})[name] = now
-            jobs[name] = _Job(flows, identities[name], at, _queues_of(flows), _connections_of(flows, identities[name]))
-        for name in last.jobs.keys() - jobs.keys():
+            jobs[name] = anew[name] = _Job(
+                flows, identities[name], at, _queues_of(flows), _connections_of(flows, identities[name])
+            )
+        gone = last.jobs.keys() - jobs.keys()
+        for name in gone:
             for switch in last.jobs[name].at:
                 attempt.of(switch, name)
                 changed.setdefault(switch, {})[name] = None
-        _check_connections(jobs, last.jobs)
-        _check_room(jobs, last.jobs, self._capabilities)
+        claims = self._claims(anew, [last.jobs[name] for name in (*anew, *gone) if name in last.jobs])
         _check(plan, frozenset().union(*(job.queues for job in jobs.values())), self._capabilities)
         switches = {name: self._lower_switch(name, plan, fabric, changed.get(name, {})) for name in fabric.switches}
-        return _Lowered(fabric, plan, jobs, switches)
+        return _Lowered(fabric, plan, jobs, switches, claims)
+
+    def _claims(self, anew: Mapping[str, _Job], former: Iterable[_Job]) -> _Claims:
+        """Return the connections that jobs claim, after `anew` has come for those `former` ones.
+
+        Raise `LoweringError` for a job of `anew` that claims another one's, or more than a switch can recognise.
+        Numbers do not run out before: reported connections between two hosts share one.
+        """
+        owners, taken = dict(self._last.claims.owners), Counter(self._last.claims.taken)
+        for job in former:
+            for connection in job.connections:
+                del owners[connection]
+            taken.subtract({switch: lowered.connections for switch, lowered in job.at.items()})
+        for name, job in anew.items():
+            for connection in job.connections:
+                if owners.setdefault(connection, name) != name:
+                    protocol, src, dst, src_port, dst_port = connection
+                    raise LoweringError(
+                        f"job {name}: {protocol} {src}:{src_port} to {dst}:{dst_port} is a connection of job "
+                        f"{owners[connection]} already; give the job other ports",
+                        name,
+                        code="duplicate",
+                    )
+        for name, job in anew.items():
+            for switch, lowered in job.at.items():
+                taken[switch] += lowered.connections
+                if taken[switch] > self._capabilities[switch].max_connections:
+                    raise LoweringError(
+                        f"job {name}: switch {switch}: more than {self._capabilities[switch].max_connections} "
+                        "connections; spread the jobs over more switches",
+                        name,
+                        code="numbers-exhausted",
+                    )
+        return _Claims(owners, taken)
 
     def _lower_job(
         self,
@@ -291,39 +338,6 @@ def _connections_of(flows: Iterable[FlowPlan], identities: Mapping[str, Identity
     of_flows = (identities[flow.flow] for flow in flows)
     segments = (identity for identity in of_flows if isinstance(identity, SegmentIdentity))
     return frozenset(chain.from_iterable(segment.five_tuples for segment in segments))
-
-
-def _check_connections(jobs: Mapping[str, _Job], before: Mapping[str, _Job]) -> None:
-    """Refuse two jobs that claim one connection; the newer one is at fault."""
-    owners: dict[FiveTuple, str] = {}
-    for name, job in sorted(jobs.items(), key=lambda item: before.get(item[0]) is not item[1]):
-        for connection in job.connections:
-            if owners.setdefault(connection, name) != name:
-                protocol, src, dst, src_port, dst_port = connection
-                raise LoweringError(
-                    f"job {name}: {protocol} {src}:{src_port} to {dst}:{dst_port} is a connection of job "
-                    f"{owners[connection]} already; give the job other ports",
-                    name,
-                    code="duplicate",
-                )
-
-
-def _check_room(jobs: Mapping[str, _Job], before: Mapping[str, _Job], capabilities: Mapping[str, Capabilities]) -> None:
-    """Refuse more connections than a switch can recognise; the job that is new or has changed is at fault.
-
-    Numbers do not run out before: reported connections between two hosts share one.
-    """
-    taken: Counter[str] = Counter()
-    for name, job in sorted(jobs.items(), key=lambda item: before.get(item[0]) is not item[1]):
-        for switch, lowered in job.at.items():
-            taken[switch] += lowered.connections
-            if taken[switch] > capabilities[switch].max_connections:
-                raise LoweringError(
-                    f"job {name}: switch {switch}: more than {capabilities[switch].max_connections} connections; "
-                    "spread the jobs over more switches",
-                    name,
-                    code="numbers-exhausted",
-                )
 
 
 def _check(plan: Plan, of_jobs: Collection[int], capabilities: Mapping[str, Capabilities]) -> None:

@@ -47,6 +47,10 @@ class Relative:
     """The time after which a flow that has not sent has left the port."""
     steps: tuple[Fraction, ...]
 
+    def __hash__(self) -> int:
+        """Return a hash of what differs from job to job. Hashes of all the fractions take longer than the profile."""
+        return hash((*self.unit_s.as_integer_ratio(), *self.head_start.as_integer_ratio()))
+
     def profile(self, lowest: int, highest: int, units: Units) -> LevelProfile:
         """Return what switches with these units need for flows that enter the queues from `lowest` to `highest`.
 
@@ -244,7 +248,7 @@ class Deadline:
         return DeadlineExecution(number)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1 << 14)
 def _relative_profile(relative: Relative, lowest: int, highest: int, units: Units) -> LevelProfile:
     # Every switch of every job asks, and many jobs are alike.
     return relative.profile(lowest, highest, units)

@@ -299,7 +299,8 @@ async def _end_tasks() -> None:
 async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable[[], bool]) -> None:
     """Collect garbage whenever `is_quiet` has been true for a while. Runs until it is cancelled.
 
-    While `is_starting`, nothing limits the number of new objects: the first plan makes them, and they stay.
+    While `is_starting`, nothing limits the number of new objects: the first plan makes them, and they stay. Only full
+    collections look at them.
 
     A plan is made of very many objects, hardly any of which are garbage in cycles. By its own rule the collector would
     look at them again and again while more are made. Here it looks at new objects when nothing is under way, and then
@@ -309,12 +310,16 @@ async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable
     gc.disable()
     try:
         due_s = time.monotonic() + _look_at_all()
-        was_quiet = False
+        was_quiet = was_starting = False
         while True:
             await asyncio.sleep(_COLLECT_PERIOD_S)
-            now_quiet = is_quiet()
+            now_quiet, now_starting = is_quiet(), is_starting()
+            if was_starting and not now_starting:
+                # To look for garbage among what the first plan has made would hold up the event loop for seconds.
+                gc.freeze()
+            was_starting = now_starting
             new = gc.get_count()[0]
-            stays_quiet, are_many = now_quiet and was_quiet, new > _MANY_OBJECTS and not is_starting()
+            stays_quiet, are_many = now_quiet and was_quiet, new > _MANY_OBJECTS and not now_starting
             if (stays_quiet or are_many) and time.monotonic() >= due_s:
                 due_s = time.monotonic() + _look_at_all()
             elif are_many or (stays_quiet and new > _FEW_OBJECTS):

@@ -35,7 +35,7 @@ def bench() -> list[tuple[str, float, str]]:
         with Client(daemon.wait_listening(), timeout_s=STARTED_S) as client:
             _until(lambda: client.not_ready() is None)
             planned_s = time.monotonic() - began_s
-            planned_cpu_s = _processor_s(daemon.pid)
+            planned_cpu_s = processor_s(daemon.pid)
             _until(lambda: client.status().settled)
             installed_s = time.monotonic() - began_s
             idle = _idle_share(daemon.pid)
@@ -56,7 +56,7 @@ def _until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def _processor_s(pid: int) -> float:
+def processor_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -65,9 +65,9 @@ def _idle_share(pid: int) -> float:
     """Return the part of a processor that the daemon takes once that falls no more."""
     last = float("inf")
     while True:
-        before_s = _processor_s(pid)
+        before_s = processor_s(pid)
         time.sleep(IDLE_S)
-        share = (_processor_s(pid) - before_s) / IDLE_S
+        share = (processor_s(pid) - before_s) / IDLE_S
         if 0.9 * last < share < 0.5:
             return share
         last = share

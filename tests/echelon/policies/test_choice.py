@@ -19,7 +19,7 @@ from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fluid import alone_iteration_s, simulate
 from echelon.fluid.native import NativeRun
 from echelon.fluid.slowdown import mean_time_s
-from echelon.jobs.graph import Job
+from echelon.jobs.graph import ComputeUnit, Job
 from echelon.jobs.paradigms.data import all_reduce
 from echelon.jobs.pipelines import gpipe
 from echelon.plan import Plan
@@ -196,6 +196,24 @@ def test_jobs_that_share_links_are_one_group(seed: int) -> None:
     graph = networkx.Graph((flow.job, link) for flow in plan.flows for link in pairwise(flow.path))
     names = {job.name for job in jobs}
     assert set(policy.choices) == {frozenset(part & names) for part in networkx.connected_components(graph)}
+
+
+def test_jobs_without_flows_are_alone() -> None:
+    """They share no link, so that no two of them are a group."""
+    jobs = [Job(f"job{n}", (ComputeUnit("c", f"a{n}", Fraction(1)),), (), ()) for n in range(2)]
+    policy = Echelon()
+    policy.plan(jobs, pairs(2))
+    assert policy.choices.keys() == {frozenset({"job0"}), frozenset({"job1"})}
+
+
+def test_a_group_too_large_to_be_simulated_is_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, fabric = mix(7, 3), pairs(3)
+    policy = Echelon()
+    policy.plan(jobs, fabric)
+    assert len(policy.searches(jobs, fabric)) == 1
+    steps = sum(len(job.computes) + len(job.flows) for job in jobs)
+    monkeypatch.setattr("echelon.policies.echelon.policy.MOST_STEPS", steps - 1)
+    assert policy.searches(jobs, fabric) == []
 
 
 def test_copies_that_start_together_are_separated() -> None:

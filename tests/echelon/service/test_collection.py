@@ -59,6 +59,29 @@ def test_garbage_cannot_fill_the_memory_while_changes_never_end(monkeypatch: pyt
     assert not asyncio.run(_collecting(quiet=False, starting=True))
 
 
+def test_what_a_start_leaves_waits_for_a_full_collection() -> None:
+    async def started() -> bool:
+        starting = True
+        task = asyncio.create_task(daemon.collect_when_quiet(lambda: True, lambda: starting))
+        await asyncio.sleep(0)
+        left = weakref.ref(Ring())
+        kept = [[number] for number in range(500)]
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        starting = False
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+        kept += [[number] for number in range(5000)]
+        new = weakref.ref(Ring())
+        while new() is not None:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return left() is not None
+
+    assert asyncio.run(started())
+
+
 def test_objects_that_became_garbage_later_go_with_a_full_collection(monkeypatch: pytest.MonkeyPatch) -> None:
     """A ring that was alive at one collection is looked at again at the next full one."""
     monkeypatch.setattr(daemon, "_FULL_PERIOD_S", 0.1)

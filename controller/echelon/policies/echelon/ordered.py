@@ -60,8 +60,7 @@ class Ordered:
         """The facts that `_facts` keeps; after it, so that a copy of the policy shares them."""
         self._flows = Kept(_ranked)
         self._plan: Plan | None = None
-        self._grains_s: Mapping[str, Fraction] = {}
-        """The shortest time, by job, for which an order that counts the bytes left is valid."""
+        self._levels: Mapping[str, Levels] = {}
 
     def plan(
         self,
@@ -95,11 +94,7 @@ class Ordered:
                 for job in jobs
             }
         )
-        levels = self._order.levels(self._jobs)
-        self._grains_s = {
-            job: of.relative.unit_s / GRAINS_OF_UNIT if of.left and of.relative is not None else Fraction(0)
-            for job, of in levels.items()
-        }
+        levels = self._levels = self._order.levels(self._jobs)
         plan = Plan.of_jobs(
             self.name,
             self._flows.update(
@@ -141,9 +136,14 @@ class Ordered:
                 urgencies[i] = replace(urgency, slope=urgency.slope * (1 + rankings[i].left_s * rates[i]))
         change_s = next_overtaking_s(flows, order, urgencies)
         if change_s is not None:
-            change_s = max(change_s, min((self._grains_s[job] for job in {flows[i].job for i in ranked}), default=0))
+            change_s = max(change_s, min(map(self._grain_s, {flows[i].job for i in ranked}), default=0))
         self._memories.expect(now_s, [flows[i] for i in ranked], begun, [rates[i] for i in ranked])
         return Allocation(tuple(rates), None if change_s is None else now_s + change_s)
+
+    def _grain_s(self, job: str) -> Fraction:
+        """Return the shortest time for which an order that counts the bytes left is valid."""
+        levels = self._levels[job]
+        return levels.relative.unit_s / GRAINS_OF_UNIT if levels.left and levels.relative is not None else Fraction(0)
 
     def _deadline(self, flow: ActiveFlow) -> Deadline:
         assert self._plan is not None

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.documents import Section
-from echelon.fabric.model import Fabric
+from echelon.fabric.model import Fabric, ShortestPaths
 from echelon.fabric.routing import NoRouteError, PathChooser, Router, Routes
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Job
@@ -103,11 +104,12 @@ class Echelon:
         places = self._numbered(jobs)
         found = self._planned_by(jobs, fabric)
         together: dict[tuple[CandidatePlan, Group | None], list[Job]] = {}
-        group_of = {name: group for group in found for name in group}
+        members_of: dict[str, list[Job]] = {}
+        for group, of in found.items():
+            members = together.setdefault((of.candidate, group if of.candidate.policy else None), [])
+            members_of |= dict.fromkeys(group, members)
         for job in jobs:
-            group = group_of[job.name]
-            candidate = found[group].candidate
-            together.setdefault((candidate, group if candidate.policy else None), []).append(job)
+            members_of[job.name].append(job)
         planners = {key: self._planners.get(key) or (key[0].planner(), key[0].chooser()) for key in together}
         made = _Merged()
         of_job: dict[str, Policy] = {}
@@ -116,7 +118,8 @@ class Echelon:
             made.add(key[0].plan(planner, members, fabric, chooser or kept, places), members)
             of_job.update((job.name, planner) for job in members)
         self._capacities = fabric.capacity_Bps
-        past = [(group, of) for group, of in self._found.items() if group <= places.keys() and group not in found]
+        gone = self._places.keys() - places.keys()
+        past = [(group, of) for group, of in self._found.items() if group not in found and group.isdisjoint(gone)]
         self._found, self._groups = {**dict(past[-_PAST:]), **found}, tuple(found)
         self._planners, self._of_job, self._places = planners, of_job, places
         self._kept = kept
@@ -154,6 +157,8 @@ class Echelon:
             if len(group) < 2 or (found.choice is not None and not group & anew):
                 continue
             members = [job for job in jobs if job.name in group]
+            if sum(len(job.computes) + len(job.flows) for job in members) > MOST_STEPS:
+                continue
             several = any(
                 len(fabric.shortest_paths.switches(*ends)) > 1 for job in members for ends in connections(job)
             )
@@ -322,33 +327,50 @@ class _Merged:
 
 
 _STRICT = strict(MIN_SHARE)
+MOST_STEPS = 20_000
+"""The most steps of a group's jobs for which there is a search. Simulations of more take too much work, and so does
+handing them to another process at each change."""
 _PAST = 32
 """Groups that other jobs have joined, or tried to, of which the plan is remembered."""
 
 
 def _links(job: Job, fabric: Fabric) -> frozenset[Link]:
     """Return the links that some shortest path of the job has."""
+    return _links_between(frozenset((flow.src, flow.dst) for flow in job.flows), fabric.shortest_paths)
+
+
+@lru_cache(maxsize=4096)
+def _links_between(ends: frozenset[tuple[str, str]], shortest: ShortestPaths) -> frozenset[Link]:
+    # Jobs of the same hosts get the same object, which is found and compared faster than an equal one.
     return frozenset(
-        link
-        for src, dst in connections(job)
-        for inner in fabric.shortest_paths.switches(src, dst)
-        for link in links_of((src, *inner, dst))
+        link for src, dst in ends for inner in shortest.switches(src, dst) for link in links_of((src, *inner, dst))
     )
 
 
 def _connected(links: Mapping[str, frozenset[Link]]) -> list[Group]:
-    """Return the groups of jobs that share links, directly or through others, in order of their first jobs."""
-    group_of: dict[Link, int] = {}
-    groups: dict[int, tuple[set[str], set[Link]]] = {}
-    for number, (name, of_job) in enumerate(links.items()):
-        names, together = {name}, set(of_job)
-        for other in {group_of[link] for link in of_job if link in group_of}:
-            other_names, other_links = groups.pop(other)
-            names |= other_names
-            together |= other_links
-        groups[number] = names, together
-        group_of.update(dict.fromkeys(together, number))
-    first = {name: number for number, name in enumerate(links)}
-    return sorted(
-        (frozenset(names) for names, _ in groups.values()), key=lambda group: min(map(first.__getitem__, group))
-    )
+    """Return the groups of jobs that share links, directly or through others, in order of their first jobs.
+
+    Jobs of the same links count as one, because there are far fewer sets of links than jobs.
+    """
+    alike: dict[frozenset[Link], list[str]] = {}
+    for name, of_job in links.items():
+        # A job without links is alone: nobody else has a link of this name.
+        alike.setdefault(of_job or frozenset({("", name)}), []).append(name)
+    first: list[int] = []
+    """An earlier set of the same group, by set; its own number: there is none."""
+
+    def root(number: int) -> int:
+        while first[number] != number:
+            first[number] = number = first[first[number]]
+        return number
+
+    user: dict[Link, int] = {}
+    for number, of_set in enumerate(alike):
+        first.append(number)
+        for link in of_set:
+            mine, other = root(number), root(user.setdefault(link, number))
+            first[max(mine, other)] = min(mine, other)
+    groups: dict[int, list[str]] = {}
+    for number, names in enumerate(alike.values()):
+        groups.setdefault(root(number), []).extend(names)
+    return [frozenset(names) for names in groups.values()]

@@ -1,7 +1,8 @@
 """The service as a whole: its state for people, load balancers and Prometheus, and what clients changed."""
 
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
+from functools import cache
+from importlib import metadata
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, Field
@@ -22,6 +23,9 @@ STUCK_S = 120.0
 
 _NAMED = 4
 """The most links that are named in one line."""
+
+version = cache(metadata.version)
+"""The version of a distribution, which is read from a file: once, and not for each request."""
 
 
 class StatusResource(Resource):
