@@ -206,13 +206,18 @@ def test_jobs_without_flows_are_alone() -> None:
     assert policy.choices.keys() == {frozenset({"job0"}), frozenset({"job1"})}
 
 
-def test_a_group_too_large_to_be_simulated_is_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_too_large_to_be_simulated_keeps_its_plan_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs, fabric = mix(7, 3), pairs(3)
     policy = Echelon()
     policy.plan(jobs, fabric)
     assert len(policy.searches(jobs, fabric)) == 1
     steps = sum(len(job.computes) + len(job.flows) for job in jobs)
     monkeypatch.setattr("echelon.policies.echelon.policy.MOST_STEPS", steps - 1)
+    [search] = policy.searches(jobs, fabric)
+    choice = search.run()
+    assert choice.best.candidate == policy.choices[search.group].candidate
+    assert f"{steps:,} steps" in (choice.best.problem or "")
+    assert not policy.adopt(search.group, choice)
     assert policy.searches(jobs, fabric) == []
 
 

@@ -29,7 +29,7 @@ from echelon.paths import check_names, links_of
 from echelon.plan import FlowPlan, Plan, PlanError, PortSchedule
 from echelon.policies.base import Choice, Group, GroupPlan, Policy
 from echelon.policies.echelon.candidates import ALONE, AT_ONCE, CandidatePlan, candidates
-from echelon.policies.echelon.search import Doubt, PlanSearch
+from echelon.policies.echelon.search import Doubt, NoSearch, PlanSearch
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
 
@@ -143,7 +143,7 @@ class Echelon:
         fabric: Fabric,
         again: Iterable[str] = (),
         starts_s: Mapping[str, float] | None = None,
-    ) -> list[PlanSearch]:
+    ) -> list[PlanSearch | NoSearch]:
         """Return the searches that the last plan lacks, one for each group of jobs that share links.
 
         `again` names jobs whose groups are searched anew. `starts_s` says when jobs will begin an iteration, by name,
@@ -152,12 +152,14 @@ class Echelon:
         if self._parameters.plan != "auto":
             return []
         anew = set(again)
-        out = []
+        out: list[PlanSearch | NoSearch] = []
         for group, found in self.choices.items():
             if len(group) < 2 or (found.choice is not None and not group & anew):
                 continue
             members = [job for job in jobs if job.name in group]
-            if sum(len(job.computes) + len(job.flows) for job in members) > MOST_STEPS:
+            steps = sum(len(job.computes) + len(job.flows) for job in members)
+            if steps > MOST_STEPS:
+                out.append(NoSearch(group, found.candidate, f"jobs with {steps:,} steps are too large for a search"))
                 continue
             several = any(
                 len(fabric.shortest_paths.switches(*ends)) > 1 for job in members for ends in connections(job)
@@ -327,9 +329,9 @@ class _Merged:
 
 
 _STRICT = strict(MIN_SHARE)
-MOST_STEPS = 20_000
-"""The most steps of a group's jobs for which there is a search. Simulations of more take too much work, and so does
-handing them to another process at each change."""
+MOST_STEPS = 50_000
+"""The most steps of a group's jobs for which there is a search. Four iterations of more take more than a search may
+(`search.MOST_WORK`), and handing them to another process at each change takes long, too."""
 _PAST = 32
 """Groups that other jobs have joined, or tried to, of which the plan is remembered."""
 

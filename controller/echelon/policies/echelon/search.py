@@ -21,7 +21,7 @@ from echelon.fluid.simulator import simulate
 from echelon.fluid.slowdown import mean_time_s
 from echelon.jobs.graph import Job
 from echelon.plan import Plan, PlanError
-from echelon.policies.base import Choice, Prediction
+from echelon.policies.base import Choice, Group, Prediction
 from echelon.policies.echelon.candidates import ALONE, FAIR, CandidatePlan
 
 WORST = 0.2
@@ -64,6 +64,20 @@ class Unknowns:
     starts_s: tuple[float, ...]
     compute_scale: tuple[float, ...]
     size_scale: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class NoSearch:
+    """The search for a plan of jobs that are too large to be simulated: the one in force stays, and it is said why."""
+
+    group: Group
+    in_force: CandidatePlan
+    problem: str
+
+    def run(self) -> Choice[CandidatePlan]:
+        """Return the plan in force, with the problem."""
+        held = Prediction(self.in_force, {}, inf, 0, self.problem)
+        return Choice(held, (held,))
 
 
 class PlanSearch:
@@ -123,8 +137,7 @@ class PlanSearch:
         try:
             simulated(runs, next(iter(plans.values())), draws[0], exactly_s, _LEAST_ITERATIONS)
         except TooMuchWorkError as error:
-            held = Prediction(self._in_force, {}, inf, 0, str(error))
-            return Choice(held, (held,))
+            return NoSearch(self.group, self._in_force, str(error)).run()
         except FluidError:
             pass  # the candidate has this problem again
         iterations, draws, candidates = _affordable(runs.work // _LEAST_ITERATIONS, draws, list(plans))
