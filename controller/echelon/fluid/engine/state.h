@@ -163,9 +163,9 @@ typedef struct {
 } Job;
 
 typedef struct {
-    double size, rounded;
+    double rounded;
     int urgency, flow, place, queue; /* to whom it is made first, where on the path, by whom (-1: the flow's own rate) */
-    long version;
+    int version;
 } Offer;
 
 typedef struct Engine {
