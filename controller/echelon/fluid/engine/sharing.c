@@ -439,10 +439,7 @@ static int acknowledge(Engine *e, Meeting *m) {
 /* Set `rate` of each flow, and `held_up`: whether it waits in a queue with others. */
 static void share(Engine *e, Flow **flow, int flows, double *rate, char *held_up) {
     size_type places = 64;
-    for (int f = 0; f < flows; f++) {
-        places += (size_type)flow[f]->hops + 2;
-        e->work += flow[f]->hops;
-    }
+    for (int f = 0; f < flows; f++) places += (size_type)flow[f]->hops + 2;
     size_type wanted = places * 400;
     if (wanted > e->scratch_size) {
         free(e->scratch);
