@@ -41,9 +41,7 @@ static void *scratch(Engine *e, size_type count, size_type size) {
 
 /* Of equal offers, the one of the oldest flow goes first, and of its queues the first on its path. */
 static int before(const Offer *a, const Offer *b) {
-    if (a->urgency != b->urgency) return a->urgency < b->urgency;
-    if (a->rounded != b->rounded) return a->rounded < b->rounded;
-    return a->flow < b->flow || (a->flow == b->flow && a->place < b->place);
+    return a->size < b->size || (a->size == b->size && a->first < b->first);
 }
 
 /* Return the first 36 bits: offers that differ by the rounding of floats only are equal. */
@@ -52,10 +50,16 @@ static double rounded_offer(double size) {
     return high - (high - size);
 }
 
-static void push_offer(Engine *e, int urgency, double size, int flow, int place, int queue, int version) {
+static void push_offer(Engine *e, int kind, double size, int flow, int place, int queue, int version) {
     ROOM(e->offer, e->offers, e->offers_room);
     if (e->failed) return;
-    Offer fresh = {rounded_offer(size), urgency, flow, place, queue, version};
+    /* The bits of numbers that are not negative have the order of the numbers. */
+    union {
+        double number;
+        unsigned long long bits;
+    } of = {rounded_offer(size)};
+    if (kind == WINDOWS) of.bits |= 1ULL << 63;
+    Offer fresh = {of.bits, (unsigned long long)flow << 32 | (unsigned)(place + 1), queue, version};
     int at = e->offers++;
     for (; at && before(&fresh, &e->offer[(at - 1) / 2]); at = (at - 1) / 2) e->offer[at] = e->offer[(at - 1) / 2];
     e->offer[at] = fresh;
@@ -243,7 +247,7 @@ static int pass(Engine *e, Meeting *m, Filling *fill) {
                     if (!waiting[f] || (sent >= 0) != (kind == CONSTANTS) || --refused[f]) continue;
                     if (kind == CONSTANTS || fastest[f] < narrowest[f]) {
                         double units = kind == CONSTANTS ? sent - rate[f] : m->flow[f]->window;
-                        push_offer(e, -kind, (fastest[f] - rate[f]) / units, f, -1, -1, 0);
+                        push_offer(e, kind, (fastest[f] - rate[f]) / units, f, -1, -1, 0);
                     }
                     for (int place = starts[f]; place < starts[f + 1]; place++) {
                         int too = port_of[queue_of[place]];
@@ -287,7 +291,7 @@ static int pass(Engine *e, Meeting *m, Filling *fill) {
                 while (!waiting[members[at]] || refused[members[at]]) at++;
                 int f = members[at], place = starts[f];
                 while (queue_of[place] != q) place++;
-                push_offer(e, -serves[q], offer[q], f, place - starts[f], q, ++version[q]);
+                push_offer(e, serves[q], offer[q], f, place - starts[f], q, ++version[q]);
                 rounded[q] = rounded_offer(offer[q]);
                 offered_in[q] = renewal[p];
             }
@@ -298,7 +302,7 @@ static int pass(Engine *e, Meeting *m, Filling *fill) {
         if (e->offers) {
             Offer due = pop_offer(e);
             if (due.queue < 0) {
-                int f = due.flow;
+                int f = (int)(due.first >> 32);
                 size = (fastest[f] - rate[f]) / (m->flow[f]->most < 0 ? m->flow[f]->window : m->flow[f]->most - rate[f]);
                 if (waiting[f]) chosen[picked++] = f;
             } else if (due.version == version[due.queue]) {

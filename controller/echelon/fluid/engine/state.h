@@ -163,9 +163,8 @@ typedef struct {
 } Job;
 
 typedef struct {
-    double rounded;
-    int urgency, flow, place, queue; /* to whom it is made first, where on the path, by whom (-1: the flow's own rate) */
-    int version;
+    unsigned long long size, first; /* in the order of offers: how large it is, and to which flow it is made first */
+    int queue, version;             /* by whom (-1: the flow's own rate) */
 } Offer;
 
 typedef struct Engine {
