@@ -189,7 +189,7 @@ static int pass(Engine *e, Meeting *m, Filling *fill) {
     int *queued = INTEGERS(queues), *windows = INTEGERS(queues), *constants = INTEGERS(queues);
     int *ready = INTEGERS(queues), *serves = INTEGERS(queues), *serving = INTEGERS(queues);
     int *busy = INTEGERS(ports), *stale = INTEGERS(ports), *there = INTEGERS(ports), *renewal = INTEGERS(ports);
-    int *version = INTEGERS(queues), *offered_in = INTEGERS(queues); /* of a queue's offer: its number, and the renewal */
+    int *version = INTEGERS(queues), *offered_in = INTEGERS(queues); /* the number of a queue's offer; the renewal */
     double *rounded = REALS(queues); /* an offer that is made, or NEVER */
     int *is_changed = INTEGERS(ports), *is_renewed = INTEGERS(ports);
     int *changed = INTEGERS(ports), *renewed = INTEGERS(ports), changes = 0, renewals = 0;
@@ -303,7 +303,8 @@ static int pass(Engine *e, Meeting *m, Filling *fill) {
             Offer due = pop_offer(e);
             if (due.queue < 0) {
                 int f = (int)(due.first >> 32);
-                size = (fastest[f] - rate[f]) / (m->flow[f]->most < 0 ? m->flow[f]->window : m->flow[f]->most - rate[f]);
+                double sent = m->flow[f]->most;
+                size = (fastest[f] - rate[f]) / (sent < 0 ? m->flow[f]->window : sent - rate[f]);
                 if (waiting[f]) chosen[picked++] = f;
             } else if (due.version == version[due.queue]) {
                 int q = due.queue, p = port_of[q];
