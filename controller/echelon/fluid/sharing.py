@@ -276,7 +276,7 @@ def _pass(fillers: Sequence[_Filler], queues: Iterable[_Queue]) -> bool:
     while left:
         for filler in _serve(changed):
             kind = _CONSTANTS if filler.constant else _WINDOWS
-            if filler.constant or filler.fastest < min([queue.link.capacity for queue in filler.queues]):
+            if filler.constant or filler.fastest < min([q.link.capacity - q.link.taken for q in filler.queues]):
                 size = (filler.fastest - filler.rate) / filler.units
                 heappush(due, (-kind, _rounded(size), filler.number, -1, size, filler, 0))
         if left == len(waiting):

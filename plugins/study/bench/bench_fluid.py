@@ -35,6 +35,7 @@ RATE_BPS = 10 * 10**9
 WINDOWS = Windows(packet_bytes=1500, full=16, initial=10, acknowledgement_bytes=60)
 HORIZON_S = Fraction(1, 4)
 """How long a run simulates: the first iterations, in which all jobs have begun."""
+MOST_JOBS_IN_PYTHON = 20
 SIZES = ((64, 8), (128, 20), (256, 45), (512, 95), (1024, 200))
 
 
@@ -114,6 +115,11 @@ def measure(policy: str, fabric: Fabric, jobs: Sequence[Job], *, ideal: bool = F
     return Measured(run_s, result.allocations, under_way_s / float(result.end_s))
 
 
+def measure_in_python(policy: str, fabric: Fabric, jobs: Sequence[Job]) -> Measured:
+    with mock.patch.object(native, "available", return_value=False):
+        return measure(policy, fabric, jobs)
+
+
 def exponent(points: Sequence[Measured]) -> float:
     """Return k of the least-squares line of log(time of an event) over log(n log n), n flows under way."""
     x = [math.log(point.flows * math.log(point.flows)) for point in points]
@@ -121,6 +127,10 @@ def exponent(points: Sequence[Measured]) -> float:
     mean_x, mean_y = math.fsum(x) / len(x), math.fsum(y) / len(y)
     slope = math.fsum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
     return slope / math.fsum((a - mean_x) ** 2 for a in x)
+
+
+def _peak_mb() -> str:
+    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}"
 
 
 def warm_up() -> None:
@@ -135,8 +145,7 @@ def bench() -> Iterator[tuple[str, float, str]]:
     fabric, jobs = leaf_spine(hosts), jobs_of(count, hosts)
     for name in policy_names():
         fast = measure(name, fabric, jobs)
-        with mock.patch.object(native, "available", return_value=False):
-            slow = measure(name, fabric, jobs)
+        slow = measure_in_python(name, fabric, jobs)
         yield f"{name}, {count} jobs on {hosts} hosts, an event", fast.event_ms, "ms"
         yield f"{name}, Python / C", slow.event_ms / fast.event_ms, "times"
 
@@ -148,19 +157,21 @@ def main() -> None:
     words = [word.partition(":") for word in sys.argv[1:]]
     sizes = [(int(hosts), int(jobs)) for hosts, colon, jobs in words if colon] or SIZES
     policies = [name for name, colon, _ in words if not colon] or policy_names()
-    table = Table("policy", "hosts", "jobs", "flows under way", "events", "ms an event", "peak MB", "k")
+    heads = ("policy", "hosts", "jobs", "flows under way", "events", "ms an event", "peak MB", "k", "Python / C", "MB")
+    table = Table(*heads)
     warm_up()
     for name in policies:
         points: list[Measured] = []
         for hosts, count in sizes:
-            fabric = leaf_spine(hosts)
-            points.append(measure(name, fabric, jobs_of(count, hosts)))
+            fabric, jobs = leaf_spine(hosts), jobs_of(count, hosts)
+            points.append(measure(name, fabric, jobs))
             of = points[-1]
-            peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            cells = [f"{of.flows:.0f}", f"{of.events:,}", f"{of.event_ms:.2f}", f"{peak_mb:.0f}"]
-            fit = f"{exponent(points):.2f}" if len(points) > 1 else ""
-            table.add_row(name, f"{hosts:,}", f"{count}", *cells, fit)
-            print(name, hosts, count, *cells, fit, file=sys.stderr, flush=True)
+            cells = [f"{of.flows:.0f}", f"{of.events:,}", f"{of.event_ms:.2f}", _peak_mb()]
+            cells.append(f"{exponent(points):.2f}" if len(points) > 1 else "")
+            if count <= MOST_JOBS_IN_PYTHON:
+                cells += [f"{measure_in_python(name, fabric, jobs).run_s / of.run_s:.1f}", _peak_mb()]
+            table.add_row(name, f"{hosts:,}", f"{count}", *cells)
+            print(name, hosts, count, *cells, file=sys.stderr, flush=True)
     Console().print(table)
 
 

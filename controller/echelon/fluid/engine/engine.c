@@ -185,21 +185,30 @@ static void open_window(Engine *e, Flow *flow) {
         window = 2 * window < full ? 2 * window : full;
         end += window;
     }
+    e->differs |= flow->window != window;
     flow->window = window;
     flow->opens_at = window == full ? NEVER : end * e->g.packet_bytes;
 }
 
 /* Set the rates of a neighbourhood. Return until when they hold, or NEVER. */
-static double allocate(Engine *e, Nearby *nearby, double *rate, char *held_up) {
+static double allocate(Engine *e, Nearby *nearby, double *rate, char *held_up, int moved) {
     double until_s = NEVER;
+    e->differs = moved;
     for (int i = 0; i < nearby->ports; i++) {
         Port *port = nearby->port[i];
         if (port->outdated || port->until_s <= e->now_s) rank(e, port);
         until_s = least_of(until_s, port->until_s);
     }
-    for (int i = 0; i < nearby->flows; i++)
+    for (int i = 0; i < nearby->flows; i++) {
+        e->work += nearby->flow[i]->hops;
         if (nearby->flow[i]->opens_at < NEVER) open_window(e, nearby->flow[i]);
-    share(e, nearby->flow, nearby->flows, rate, held_up);
+    }
+    if (e->differs) {
+        share(e, nearby->flow, nearby->flows, rate, held_up);
+        for (int i = 0; i < nearby->flows; i++) nearby->flow[i]->held_up = held_up[i];
+    } else {
+        for (int i = 0; i < nearby->flows; i++) rate[i] = nearby->flow[i]->rate, held_up[i] = nearby->flow[i]->held_up;
+    }
     for (int i = 0; i < nearby->flows; i++) {
         Flow *flow = nearby->flow[i];
         /* A window matters only where others wait in the same queue. */
@@ -236,7 +245,7 @@ static double end_of_validity_s(Engine *e, double time_s) {
     return next_s;
 }
 
-static void begin_nearby(Engine *e, Flow **flow, int flows, Port **port, int ports) {
+static void begin_nearby(Engine *e, Flow **flow, int flows, Port **port, int ports, int moved) {
     Nearby *fresh = e->spare_nearby;
     if (fresh) e->spare_nearby = fresh->next;
     else if (!(fresh = calloc(1, sizeof *fresh))) {
@@ -268,7 +277,7 @@ static void begin_nearby(Engine *e, Flow **flow, int flows, Port **port, int por
         e->failed = NO_MEMORY;
         return;
     }
-    double until_s = allocate(e, fresh, rate, (char *)(rate + flows));
+    double until_s = allocate(e, fresh, rate, (char *)(rate + flows), moved);
     free(rate);
     if (until_s < NEVER && !e->failed)
         announce(e, end_of_validity_s(e, until_s), RATES_END, 0, 0, 0, fresh);
@@ -288,16 +297,16 @@ static void set_rates(Engine *e) {
         flow->is_touched = 0;
         if (flow->seen == e->searches || flow->gone) continue;
         search(e, flow);
-        begin_nearby(e, e->found, e->found_count, e->found_port, e->found_ports);
+        begin_nearby(e, e->found, e->found_count, e->found_port, e->found_ports, 1);
     }
     while (expired && !e->failed) {
         Nearby *next = expired->next;
-        if (!moved) begin_nearby(e, expired->flow, expired->flows, expired->port, expired->ports);
+        if (!moved) begin_nearby(e, expired->flow, expired->flows, expired->port, expired->ports, 0);
         for (int i = 0; i < expired->flows && moved; i++) {
             Flow *flow = expired->flow[i];
             if (flow->seen == e->searches || flow->gone || flow->nearby != expired) continue;
             search(e, flow);
-            begin_nearby(e, e->found, e->found_count, e->found_port, e->found_ports);
+            begin_nearby(e, e->found, e->found_count, e->found_port, e->found_ports, 1);
         }
         expired->next = e->spare_nearby;
         e->spare_nearby = expired;

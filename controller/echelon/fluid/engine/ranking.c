@@ -2,6 +2,11 @@
 
 #include "state.h"
 
+static void enter(Engine *e, Hop *hop, int queue) {
+    e->differs |= hop->queue != queue;
+    hop->queue = queue;
+}
+
 static const double *numbers_of(const Flow *flow) { return flow->plan->of.numbers + flow->ranking->first; }
 
 static double *bytes_at(Engine *e, Group *group, int node) {
@@ -101,13 +106,15 @@ static void rank_by_bytes(Engine *e, Port *port, Flow *flow, Hop *hop) {
             port->counting[port->countings++] = (Counting){r->group, thresholds[reached] - attained};
         }
     }
-    hop->queue = group->queue;
+    enter(e, hop, group->queue);
 }
 
 static double rank_by_window(Engine *e, Flow *flow, Hop *hop) {
     const Ranking *r = flow->ranking;
-    hop->queue = r->lowest;
-    if (r->begin_s == r->end_s) return NEVER;
+    if (r->begin_s == r->end_s) {
+        enter(e, hop, r->lowest);
+        return NEVER;
+    }
     double origin_s = e->group[r->group].begun_s, periods = (e->now_s - origin_s) / r->period_s;
     long period = (long)periods - 2; /* rounding may put `now` into the period before */
     for (;; period++) {
@@ -117,7 +124,7 @@ static double rank_by_window(Engine *e, Flow *flow, Hop *hop) {
         for (int i = 0; i < 2; i++) {
             double change_s = i ? second_s : first_s;
             if (change_s > e->now_s) {
-                hop->queue = change_s == start_s ? r->lowest : r->highest;
+                enter(e, hop, change_s == start_s ? r->lowest : r->highest);
                 return change_s;
             }
         }
@@ -174,14 +181,15 @@ static double levels(Engine *e, Port *port, int sets) {
         if (sets)
             for (int h = 0; h < flow->hops; h++)
                 if (&e->port[flow->hop[h].port] == port)
-                    flow->hop[h].queue = r->highest - reached > r->lowest ? r->highest - reached : r->lowest;
+                    enter(e, &flow->hop[h], r->highest - reached > r->lowest ? r->highest - reached : r->lowest);
     }
     return hold;
 }
 
 /* Set the queues of all flows at a port, and until when they hold but for bytes and rates. */
 static void rank(Engine *e, Port *port) {
-    int relative = 0, rated = 0;
+    int relative = 0, rated = 0, highest = 0;
+    Hop *only = 0;
     port->until_s = NEVER;
     port->countings = 0;
     e->calls++;
@@ -191,16 +199,17 @@ static void rank(Engine *e, Port *port) {
         Hop *hop = flow->hop;
         while (&e->port[hop->port] != port) hop++;
         if (r->kind == FIXED) {
-            hop->queue = r->lowest;
+            enter(e, hop, r->lowest);
         } else if (r->kind == THRESHOLDS) {
             const double *thresholds = numbers_of(flow);
             int reached = 0;
             refer(e, flow);
             while (reached < r->count && flow->due_s + thresholds[reached] <= e->now_s) reached++;
-            hop->queue = r->lowest + reached;
+            enter(e, hop, r->lowest + reached);
             if (reached < r->count) port->until_s = least_of(port->until_s, flow->due_s + thresholds[reached]);
         } else if (r->kind == RELATIVE) {
-            hop->queue = r->highest;
+            only = hop;
+            highest = r->highest;
             relative++;
             rated |= r->left_s != 0;
         } else if (r->kind == ATTAINED) {
@@ -210,6 +219,7 @@ static void rank(Engine *e, Port *port) {
         }
     }
     port->rated = relative > 1 && rated;
+    if (relative == 1) enter(e, only, highest);
     if (relative > 1) {
         double hold = levels(e, port, 1);
         if (!rated && hold < NEVER) port->until_s = least_of(port->until_s, e->now_s + hold);

@@ -17,10 +17,11 @@ typedef struct {
     int *narrow;
 } Meeting;
 
-typedef struct { /* the flows that share, and what they fill */
-    int flows, ports;
-    const int *flow, *starts, *queue_of, *port_of, *level;
+typedef struct { /* the flows that share and may still gain, and what they fill */
+    int flows, ports, *flow;
+    const int *starts, *queue_of, *port_of, *level;
     const double *limit, *capacity, *taken;
+    double *has, *used;               /* the rate of all flows by queue, and with other traffic by port */
 } Filling;
 
 static void *scratch(Engine *e, size_type count, size_type size) {
@@ -40,17 +41,25 @@ static void *scratch(Engine *e, size_type count, size_type size) {
 
 /* Of equal offers, the one of the oldest flow goes first, and of its queues the first on its path. */
 static int before(const Offer *a, const Offer *b) {
-    if (a->urgency != b->urgency) return a->urgency < b->urgency;
-    if (a->rounded != b->rounded) return a->rounded < b->rounded;
-    return a->flow < b->flow || (a->flow == b->flow && a->place < b->place);
+    return a->size < b->size || (a->size == b->size && a->first < b->first);
 }
 
-static void push_offer(Engine *e, int urgency, double size, int flow, int place, int queue, long version) {
+/* Return the first 36 bits: offers that differ by the rounding of floats only are equal. */
+static double rounded_offer(double size) {
+    double high = size * 131073.0;
+    return high - (high - size);
+}
+
+static void push_offer(Engine *e, int kind, double size, int flow, int place, int queue, int version) {
     ROOM(e->offer, e->offers, e->offers_room);
     if (e->failed) return;
-    /* The first 36 bits: offers that differ by the rounding of floats only are equal. */
-    double high = size * 131073.0, rounded = high - (high - size);
-    Offer fresh = {size, rounded, urgency, flow, place, queue, version};
+    /* The bits of numbers that are not negative have the order of the numbers. */
+    union {
+        double number;
+        unsigned long long bits;
+    } of = {rounded_offer(size)};
+    if (kind == WINDOWS) of.bits |= 1ULL << 63;
+    Offer fresh = {of.bits, (unsigned long long)flow << 32 | (unsigned)(place + 1), queue, version};
     int at = e->offers++;
     for (; at && before(&fresh, &e->offer[(at - 1) / 2]); at = (at - 1) / 2) e->offer[at] = e->offer[(at - 1) / 2];
     e->offer[at] = fresh;
@@ -155,52 +164,46 @@ static void set_rooms(const int *queue, int queues, double left, const double *h
 }
 
 /* Give each flow that can have more its rate, the tightest first. Return whether another pass may give more. */
-static int pass(Engine *e, Meeting *m, const Filling *fill) {
+static int pass(Engine *e, Meeting *m, Filling *fill) {
     const int *starts = fill->starts, *queue_of = fill->queue_of, *port_of = fill->port_of;
     const double *limit = fill->limit, *capacity = fill->capacity;
     size_type mark = e->scratch_used;
     int queues = m->queues, ports = fill->ports, left = 0, once = 1, first = 1, gained = 0, oldest = 0;
-    double *rate = m->rate, *fastest = m->fastest;
-    double *has = REALS(queues), *room = REALS(queues), *offer = REALS(queues), *used = REALS(ports);
+    double *rate = m->rate, *fastest = m->fastest, *has = fill->has, *used = fill->used;
+    double *room = REALS(queues), *offer = REALS(queues);
     int *waiting = INTEGERS(m->flows), *refused = INTEGERS(m->flows);
-    for (int p = 0; p < ports; p++) used[p] = fill->taken[p];
-    for (int i = 0; i < fill->flows; i++) {
-        int f = fill->flow[i];
-        if (rate[f])
-            for (int at = starts[f]; at < starts[f + 1]; at++) {
-                has[queue_of[at]] += rate[f];
-                used[port_of[queue_of[at]]] += rate[f];
-            }
-    }
-    for (int i = 0; i < fill->flows; i++) {
+    for (int i = 0; i < fill->flows; i++) { /* rates only grow: a flow that cannot gain never will */
         int f = fill->flow[i], able = rate[f] < fastest[f] * (1 - TOLERANCE);
         for (int at = starts[f]; able && at < starts[f + 1]; at++) {
             int q = queue_of[at], p = port_of[q];
             able = used[p] < capacity[p] * (1 - TOLERANCE) && limit[q] - has[q] > TOLERANCE * capacity[p];
         }
         waiting[f] = able;
-        left += able;
+        if (able) fill->flow[left++] = f;
     }
+    fill->flows = left;
     if (!left || e->failed) {
         e->scratch_used = mark;
         return 0;
     }
     int *queued = INTEGERS(queues), *windows = INTEGERS(queues), *constants = INTEGERS(queues);
     int *ready = INTEGERS(queues), *serves = INTEGERS(queues), *serving = INTEGERS(queues);
-    int *busy = INTEGERS(ports), *stale = INTEGERS(ports), *version = INTEGERS(ports);
+    int *busy = INTEGERS(ports), *stale = INTEGERS(ports), *there = INTEGERS(ports), *renewal = INTEGERS(ports);
+    int *version = INTEGERS(queues), *offered_in = INTEGERS(queues); /* the number of a queue's offer; the renewal */
+    double *rounded = REALS(queues); /* an offer that is made, or NEVER */
     int *is_changed = INTEGERS(ports), *is_renewed = INTEGERS(ports);
     int *changed = INTEGERS(ports), *renewed = INTEGERS(ports), changes = 0, renewals = 0;
     double *narrowest = REALS(m->flows);
     for (int i = 0; i < fill->flows; i++) {
         int f = fill->flow[i];
-        if (!waiting[f]) continue;
         once = once && !rate[f];
         refused[f] = starts[f + 1] - starts[f];
-        narrowest[f] = capacity[port_of[queue_of[starts[f]]]];
+        narrowest[f] = NEVER;
         for (int at = starts[f]; at < starts[f + 1]; at++) {
             int q = queue_of[at], p = port_of[q];
-            narrowest[f] = least_of(narrowest[f], capacity[p]);
+            narrowest[f] = least_of(narrowest[f], capacity[p] - fill->taken[p]);
             queued[q]++;
+            there[p]++;
             if (m->flow[f]->most < 0) windows[q] += m->flow[f]->window;
             else constants[q]++;
             if (!is_changed[p]) is_changed[p] = 1, changed[changes++] = p;
@@ -210,6 +213,7 @@ static int pass(Engine *e, Meeting *m, const Filling *fill) {
     int *member_start = INTEGERS(queues + 1), *member_end = INTEGERS(queues);
     int *within_start = INTEGERS(ports + 1), *within_end = INTEGERS(ports), *within = INTEGERS(queues);
     for (int q = 0; q < queues; q++) {
+        rounded[q] = NEVER;
         member_end[q] = member_start[q];
         member_start[q + 1] = member_start[q] + queued[q];
         within_start[port_of[q] + 1]++;
@@ -217,8 +221,7 @@ static int pass(Engine *e, Meeting *m, const Filling *fill) {
     int *members = INTEGERS(member_start[queues]);
     for (int i = 0; i < fill->flows; i++) {
         int f = fill->flow[i];
-        if (waiting[f])
-            for (int at = starts[f]; at < starts[f + 1]; at++) members[member_end[queue_of[at]]++] = f;
+        for (int at = starts[f]; at < starts[f + 1]; at++) members[member_end[queue_of[at]]++] = f;
     }
     for (int p = 0; p < ports; p++) within_start[p + 1] += within_start[p], within_end[p] = within_start[p];
     for (int q = 0; q < queues; q++) within[within_end[port_of[q]]++] = q;
@@ -244,7 +247,7 @@ static int pass(Engine *e, Meeting *m, const Filling *fill) {
                     if (!waiting[f] || (sent >= 0) != (kind == CONSTANTS) || --refused[f]) continue;
                     if (kind == CONSTANTS || fastest[f] < narrowest[f]) {
                         double units = kind == CONSTANTS ? sent - rate[f] : m->flow[f]->window;
-                        push_offer(e, -kind, (fastest[f] - rate[f]) / units, f, -1, -1, 0);
+                        push_offer(e, kind, (fastest[f] - rate[f]) / units, f, -1, -1, 0);
                     }
                     for (int place = starts[f]; place < starts[f + 1]; place++) {
                         int too = port_of[queue_of[place]];
@@ -262,7 +265,7 @@ static int pass(Engine *e, Meeting *m, const Filling *fill) {
         for (int i = 0; i < renewals; i++) {
             int p = renewed[i], count = 0;
             is_renewed[p] = stale[p] = 0;
-            version[p]++;
+            renewal[p]++;
             for (int at = within_start[p]; at < within_start[p + 1]; at++)
                 if (serving[within[at]] && queued[within[at]]) served[count++] = within[at];
             double spare = most_of(0, capacity[p] - used[p]);
@@ -283,11 +286,14 @@ static int pass(Engine *e, Meeting *m, const Filling *fill) {
             }
             for (int k = 0; k < count; k++) {
                 int q = served[k], at = member_start[q];
-                if (!ready[q]) continue;
+                /* An offer that has grown stays as it was until it is the least. */
+                if (!ready[q] || rounded_offer(offer[q]) >= rounded[q]) continue;
                 while (!waiting[members[at]] || refused[members[at]]) at++;
                 int f = members[at], place = starts[f];
                 while (queue_of[place] != q) place++;
-                push_offer(e, -serves[q], offer[q], f, place - starts[f], q, version[p]);
+                push_offer(e, serves[q], offer[q], f, place - starts[f], q, ++version[q]);
+                rounded[q] = rounded_offer(offer[q]);
+                offered_in[q] = renewal[p];
             }
         }
         renewals = 0;
@@ -295,12 +301,16 @@ static int pass(Engine *e, Meeting *m, const Filling *fill) {
         double size = 0;
         if (e->offers) {
             Offer due = pop_offer(e);
-            size = due.size;
             if (due.queue < 0) {
-                if (waiting[due.flow]) chosen[picked++] = due.flow;
-            } else if (due.version == version[port_of[due.queue]]) {
+                int f = (int)(due.first >> 32);
+                double sent = m->flow[f]->most;
+                size = (fastest[f] - rate[f]) / (sent < 0 ? m->flow[f]->window : sent - rate[f]);
+                if (waiting[f]) chosen[picked++] = f;
+            } else if (due.version == version[due.queue]) {
                 int q = due.queue, p = port_of[q];
-                if (stale[p]) {
+                size = offer[q];
+                rounded[q] = NEVER;
+                if (stale[p] || offered_in[q] != renewal[p]) {
                     is_renewed[p] = 1;
                     renewed[renewals++] = p;
                     continue;
@@ -341,12 +351,27 @@ static int pass(Engine *e, Meeting *m, const Filling *fill) {
                     windows[q] -= m->flow[f]->window;
                     if (!queued[q] && serves[q] != NOBODY) is_empty = --busy[p] == 0;
                 }
-                if (is_empty && !is_changed[p]) is_changed[p] = 1, changed[changes++] = p;
+                if (--there[p] && is_empty && !is_changed[p]) is_changed[p] = 1, changed[changes++] = p;
             }
         }
     }
     e->scratch_used = mark;
     return gained && !once;
+}
+
+/* Give flows what they can have, in passes until none of them gains. */
+static void fill_up(Engine *e, Meeting *m, Filling fill) {
+    fill.has = REALS(m->queues), fill.used = REALS(fill.ports);
+    for (int p = 0; p < fill.ports; p++) fill.used[p] = fill.taken[p];
+    for (int i = 0; i < fill.flows; i++) {
+        int f = fill.flow[i];
+        for (int at = fill.starts[f]; at < fill.starts[f + 1] && m->rate[f]; at++) {
+            fill.has[fill.queue_of[at]] += m->rate[f];
+            fill.used[fill.port_of[fill.queue_of[at]]] += m->rate[f];
+        }
+    }
+    while (pass(e, m, &fill)) {
+    }
 }
 
 /* Set the rate of each flow. A port is wide, and can be ignored, if it has room for all its flows in any case. */
@@ -385,20 +410,17 @@ static void share_once(Engine *e, Meeting *m) {
     }
     if (promises) {
         int *apart = INTEGERS(m->queues), *level = INTEGERS(m->queues);
-        double *used = REALS(m->queues);
+        double *taken = REALS(m->queues);
         for (int q = 0; q < m->queues; q++) {
             apart[q] = q;
-            if (!m->port[m->port_of[q]]->has_queues) used[q] = m->taken[m->port_of[q]];
+            if (!m->port[m->port_of[q]]->has_queues) taken[q] = m->taken[m->port_of[q]];
         }
-        Filling fill = {promises, m->queues, promised, starts, queue_of, apart, level, m->minimum, m->minimum, used};
-        while (pass(e, m, &fill)) {
-        }
+        fill_up(e, m, (Filling){promises, m->queues, promised, starts, queue_of, apart, level, m->minimum,
+                               m->minimum, taken});
     }
     if (held_ups) {
-        Filling fill = {held_ups, m->ports, held_up, starts, queue_of, m->port_of, m->level,
-                        m->limit, m->capacity, m->taken};
-        while (pass(e, m, &fill)) {
-        }
+        fill_up(e, m, (Filling){held_ups, m->ports, held_up, starts, queue_of, m->port_of, m->level, m->limit,
+                               m->capacity, m->taken});
     }
     e->scratch_used = mark;
 }
@@ -422,10 +444,7 @@ static int acknowledge(Engine *e, Meeting *m) {
 /* Set `rate` of each flow, and `held_up`: whether it waits in a queue with others. */
 static void share(Engine *e, Flow **flow, int flows, double *rate, char *held_up) {
     size_type places = 64;
-    for (int f = 0; f < flows; f++) {
-        places += (size_type)flow[f]->hops + 2;
-        e->work += flow[f]->hops;
-    }
+    for (int f = 0; f < flows; f++) places += (size_type)flow[f]->hops + 2;
     size_type wanted = places * 400;
     if (wanted > e->scratch_size) {
         free(e->scratch);

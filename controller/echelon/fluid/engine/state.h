@@ -95,7 +95,7 @@ struct Flow {
     const Ranking *ranking;
     const PlanCopy *plan;
     double due_s, arranged_s;
-    int window, initial, gone, is_touched, present_at;
+    int window, initial, gone, is_touched, present_at, held_up;
     double opens_at;                      /* the sent bytes from which on its window is larger, or NEVER */
     Nearby *nearby;
     int hops, hops_room;
@@ -163,9 +163,8 @@ typedef struct {
 } Job;
 
 typedef struct {
-    double size, rounded;
-    int urgency, flow, place, queue; /* to whom it is made first, where on the path, by whom (-1: the flow's own rate) */
-    long version;
+    unsigned long long size, first; /* in the order of offers: how large it is, and to which flow it is made first */
+    int queue, version;             /* by whom (-1: the flow's own rate) */
 } Offer;
 
 typedef struct Engine {
@@ -184,6 +183,7 @@ typedef struct Engine {
     int present_count, present_room, touched_count, touched_room, empty_count, empty_room;
     Nearby *expired, **last_expired, *spare_nearby;
     int changed, moved, stalled, failed;
+    int differs;              /* whether what rates depend on has changed since they were set */
     double *background_spans;
     Flow **found, **flows_due;
     int found_count, found_room, flows_due_count, flows_due_room;
