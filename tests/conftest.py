@@ -13,6 +13,7 @@ import pytest
 import typer.testing
 from hypothesis import settings
 
+from tests.coroutines import pytest_pyfunc_call as pytest_pyfunc_call
 from tests.drawing import examples
 
 # Tests start hundreds of programs. Without bytecode on disk, each spends about a second on compiling the project.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -48,14 +48,12 @@ def group(number: int, *ports: int) -> TableEntry:
     return TableEntry("ecmp", (("group", number),), calls)
 
 
-def during(address: str, work: Callable[[SwitchSession, P4RuntimeChannel], Awaitable[None]]) -> None:
-    async def main() -> None:
-        channel = P4RuntimeChannel(address)
-        async with SwitchSession("s1", address, 1, program()) as session:
-            await work(session, channel)
-        await channel.close()
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+@asynccontextmanager
+async def during(address: str) -> AsyncIterator[tuple[SwitchSession, P4RuntimeChannel]]:
+    channel = P4RuntimeChannel(address)
+    async with SwitchSession("s1", address, 1, program()) as session:
+        yield session, channel
+    await channel.close()
 
 
 async def meddle(
@@ -67,8 +65,8 @@ async def meddle(
     await channel.write(write_request(write_header(1, PRIMARY), kind, raw), len(raw))
 
 
-def test_what_is_in_the_way_is_told_apart(address: str) -> None:
-    async def work(session: SwitchSession, channel: P4RuntimeChannel) -> None:
+async def test_what_is_in_the_way_is_told_apart(address: str) -> None:
+    async with during(address) as (session, channel):
         await session.reconcile(intent())
         await meddle(
             session, channel, UpdateKind.INSERT, flow(1, queue=5), slack(1, queue=5), group(1, 2, 3), mark=b"echelon"
@@ -87,11 +85,9 @@ def test_what_is_in_the_way_is_told_apart(address: str) -> None:
         await session.reconcile(intent())
         assert (session.entries, session.foreign) == (0, 3)
 
-    during(address, work)
 
-
-def test_what_vanished_is_no_obstacle(address: str) -> None:
-    async def work(session: SwitchSession, channel: P4RuntimeChannel) -> None:
+async def test_what_vanished_is_no_obstacle(address: str) -> None:
+    async with during(address) as (session, channel):
         some = [*(flow(n) for n in range(6)), *(slack(n) for n in range(6)), *(group(n, 1, 2) for n in range(6))]
         (await session.reconcile(intent(*some))).require()
         await meddle(session, channel, UpdateKind.DELETE, *some[1::3], mark=b"echelon")
@@ -105,15 +101,13 @@ def test_what_vanished_is_no_obstacle(address: str) -> None:
         assert session.entries == 9
         assert not await session.reconcile(intent(*changed))
 
-    during(address, work)
 
-
-def test_a_full_table(address: str) -> None:
+async def test_a_full_table(address: str) -> None:
     def known(job: int, number: int) -> TableEntry:
         call = ActionCall("set_flow", (("flow", 0),))
         return TableEntry("shim_flow", (("job", job), ("flow", number)), (call,))
 
-    async def work(session: SwitchSession, channel: P4RuntimeChannel) -> None:
+    async with during(address) as (session, _channel):
         full = intent(*(known(1, number) for number in range(16384)))
         (await session.reconcile(full)).require()
         extra = (known(2, 0), known(2, 1))
@@ -125,5 +119,3 @@ def test_a_full_table(address: str) -> None:
         turned.require()
         assert (turned.inserts, turned.deletes) == (2, 16384)
         assert not await session.reconcile(intent(*extra))
-
-    during(address, work)

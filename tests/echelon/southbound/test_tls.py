@@ -197,29 +197,25 @@ def test_all_others_are_not(certificates: Certificates, strict_switch: str) -> N
     assert isinstance(attempt(strict_switch, ours, term=101), Acknowledged)
 
 
-def test_a_bad_file_is_named_and_a_corrected_one_taken(
+async def test_a_bad_file_is_named_and_a_corrected_one_taken(
     certificates: Certificates, strict_switch: str, tmp_path: Path
 ) -> None:
     assert certificates.ours.ca is not None
     ca = tmp_path / "ca.pem"
-
-    async def main() -> None:
-        told: asyncio.Queue[SwitchEvent] = asyncio.Queue()
-        endpoint = Endpoint("s1", strict_switch, 1, program(), "softswitch", tls=replace(certificates.ours, ca=ca))
-        connection = SwitchConnection(endpoint, term=200, on_event=told.put_nowait, rng=random.Random(1))
-        connection.set_intent(Intent("s1", ()), 1)
-        running = asyncio.create_task(connection.run())
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                event = await told.get()
-                assert isinstance(event, SwitchChanged)
-                assert event.problem is not None
-                assert event.problem.startswith(f"switch s1: TLS authority {ca}: No such file")
-                ca.write_bytes(certificates.authority.certificate.read_bytes())
-                while not isinstance(await told.get(), Acknowledged):
-                    pass
-        finally:
-            running.cancel()
-            await asyncio.wait([running])
-
-    asyncio.run(main())
+    told: asyncio.Queue[SwitchEvent] = asyncio.Queue()
+    endpoint = Endpoint("s1", strict_switch, 1, program(), "softswitch", tls=replace(certificates.ours, ca=ca))
+    connection = SwitchConnection(endpoint, term=200, on_event=told.put_nowait, rng=random.Random(1))
+    connection.set_intent(Intent("s1", ()), 1)
+    running = asyncio.create_task(connection.run())
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            event = await told.get()
+            assert isinstance(event, SwitchChanged)
+            assert event.problem is not None
+            assert event.problem.startswith(f"switch s1: TLS authority {ca}: No such file")
+            ca.write_bytes(certificates.authority.certificate.read_bytes())
+            while not isinstance(await told.get(), Acknowledged):
+                pass
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
