@@ -8,6 +8,7 @@ import signal
 import sys
 from collections import Counter
 from functools import cache
+from multiprocessing import forkserver
 
 import pytest
 import typer.testing
@@ -53,6 +54,11 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if nextitem is not None and nextitem.path.parent != item.path.parent:
         gc.collect()
         gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """End the process that daemons and switches are forked from, so that `time` counts what they have taken."""
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
