@@ -115,11 +115,12 @@ async def test_entries_come_back_with_our_mark_and_those_without_it_stay(address
 
 
 @pytest.fixture(scope="module")
-def shaped() -> Callable[[str], Any]:
+def shaped() -> Iterator[Callable[[str], Any]]:
     reason = namespaces.why_not()
     if reason is not None:
         pytest.skip(reason)
-    return shaped_bmv2.run
+    with shaped_bmv2.looking() as look:
+        yield look
 
 
 def test_queues_and_entries_are_written_once(shaped: Callable[[str], Any]) -> None:
