@@ -12,7 +12,7 @@ from finsy.proto import U128, p4r
 
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
-from echelon.lowering.intent import Intent
+from echelon.lowering.intent import ActionCall, Intent, Part, TableEntry
 from echelon.lowering.lower import lower
 from echelon.p4program import program
 from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
@@ -140,6 +140,23 @@ def intent_of(
     flows = tuple(FlowPlan("a", name, ranking, path) for name, ranking in rankings.items() if name not in without)
     plan = Plan("test", flows, STRICT, {("s1", "s3"): schedule})
     return lower(plan, diamond(), identities, softswitch())["s1"]
+
+
+def flow_entry(number: int, queue: int = 1) -> TableEntry:
+    call = ActionCall("fixed", (("port", 1), ("dst_mac", 2), ("queue", queue)))
+    return TableEntry("flow", (("flow", number),), (call,))
+
+
+def bare(*entries: TableEntry) -> Intent:
+    """Return an intent of one part, without queues and digests."""
+    return Intent("s1", (Part("test", entries),))
+
+
+class Unaware(SwitchSession):
+    """A session that never hears of its successor."""
+
+    def _handle(self, message: p4r.StreamMessageResponse) -> None:
+        pass
 
 
 @pytest.fixture(scope="session")

@@ -34,6 +34,7 @@ from echelon.rankings.deadline import Deadline
 from echelon.southbound.session import SwitchSession
 from echelon.targets import TARGETS, Site
 from echelon.targets.bmv2.htb import bmv2 as capabilities
+from tests.echelon.southbound.switch_process import free_port
 
 ROOT = Path(__file__).parents[3]
 UNSHARE = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--mount", "--net")
@@ -80,13 +81,6 @@ def fabric(rate_bps: int = SLOW_BPS) -> Fabric:
         {"s1": Switch("s1", 1)},
         tuple(CableLink(LinkEnd(f"h{n}", 0), LinkEnd("s1", n), rate_bps, Fraction(0)) for n in PORTS),
     )
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
 
 
 @contextmanager

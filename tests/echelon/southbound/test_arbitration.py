@@ -6,54 +6,41 @@ import asyncio
 from typing import Any
 
 import pytest
-from finsy.proto import p4r
 
-from echelon.lowering.intent import ActionCall, Intent, Part, TableEntry
 from echelon.p4program import program
 from echelon.southbound.errors import NotPrimaryError
 from echelon.southbound.session import SwitchSession
 from echelon.targets.softswitch.queues import GnmiQueues
-
-
-def flow(number: int, queue: int = 1) -> TableEntry:
-    call = ActionCall("fixed", (("port", 1), ("dst_mac", 2), ("queue", queue)))
-    return TableEntry("flow", (("flow", number),), (call,))
-
-
-def intent(*entries: TableEntry) -> Intent:
-    return Intent("s1", (Part("test", entries),))
+from tests.echelon.southbound.conftest import Unaware, bare, flow_entry
 
 
 def session(rig: Any, election_id: int | None) -> SwitchSession:
     return SwitchSession("s1", rig.server.address, 1, program(), election_id=election_id, queues=GnmiQueues("s1"))
 
 
-class Unaware(SwitchSession):
-    """A session that never hears of its successor."""
-
-    def _handle(self, message: p4r.StreamMessageResponse) -> None:
-        pass
-
-
 async def test_a_large_election_id_is_used_as_it_is(rig: Any) -> None:
     term = 1 << 62
     async with session(rig, term) as first:
-        await first.reconcile(intent(flow(1)))
+        await first.reconcile(bare(flow_entry(1)))
         assert len(rig.held()) == 1
         await first.ping(5)
 
 
 async def test_a_higher_id_takes_over_and_the_former_leader_stays_out(rig: Any) -> None:
     async with session(rig, 100) as old:
-        await old.reconcile(intent(flow(1)))
+        await old.reconcile(bare(flow_entry(1)))
         lost = asyncio.ensure_future(old.wait_lost())
         async with session(rig, 200) as new:
             error = await lost
             assert isinstance(error, NotPrimaryError)
             assert error.primary_id == 200
             assert "election id 200" in str(error)
-            await new.reconcile(intent(flow(1), flow(2)))
-            for late in (old.update(intent(flow(3))), old.reconcile(intent(flow(3))), old.bytes_seen([flow(1)])):
+            await new.reconcile(bare(flow_entry(1), flow_entry(2)))
+            for late in (
+                old.update(bare(flow_entry(3))),
+                old.reconcile(bare(flow_entry(3))),
+                old.bytes_seen([flow_entry(1)]),
+            ):
                 with pytest.raises(NotPrimaryError):
                     await late
             assert len(rig.held()) == 2
@@ -70,16 +57,16 @@ async def test_a_higher_id_takes_over_and_the_former_leader_stays_out(rig: Any) 
         assert caught.value.primary_id == 200
         assert rig.kinds().count("arbitration") == 1, "one bid, no other"
         async with session(rig, 201) as newest:
-            assert not await newest.reconcile(intent(flow(1), flow(2)))
+            assert not await newest.reconcile(bare(flow_entry(1), flow_entry(2)))
 
 
 async def test_a_write_that_was_under_way_when_the_leader_was_deposed_is_refused(rig: Any) -> None:
     """The switch refuses it whether or not the old leader has heard of the new one."""
     async with Unaware("s1", rig.server.address, 1, program(), election_id=100) as old:
-        await old.reconcile(intent())
+        await old.reconcile(bare())
         async with session(rig, 200):
             with pytest.raises(NotPrimaryError, match="switch s1"):
-                await old.update(intent(flow(9)))
+                await old.update(bare(flow_entry(9)))
             assert rig.held() == []
 
 
@@ -89,7 +76,7 @@ async def test_an_id_in_use_is_not_replaced_by_another_one(rig: Any) -> None:
             async with session(rig, 100):
                 raise AssertionError("the same id twice")
         assert caught.value.primary_id == 100
-        await first.reconcile(intent(flow(1)))
+        await first.reconcile(bare(flow_entry(1)))
 
 
 async def test_without_an_id_a_session_takes_the_place_of_whoever_leaves(rig: Any) -> None:
@@ -97,14 +84,14 @@ async def test_without_an_id_a_session_takes_the_place_of_whoever_leaves(rig: An
         pass
     late = session(rig, None)
     async with session(rig, None) as first:
-        await first.reconcile(intent(flow(1)))
+        await first.reconcile(bare(flow_entry(1)))
         rig.kinds()
         opening = asyncio.ensure_future(late.__aenter__())
         while "arbitration" not in rig.kinds():
             await asyncio.sleep(0.01)
         assert not opening.done()
     await opening
-    assert not await late.reconcile(intent(flow(1)))
+    assert not await late.reconcile(bare(flow_entry(1)))
     await late.__aexit__(None, None, None)
 
 
@@ -122,6 +109,6 @@ async def test_a_backup_pushes_no_pipeline(rig: Any) -> None:
 async def test_closing_leaves_no_task_behind(rig: Any) -> None:
     """What runs the test looks for tasks after it."""
     async with session(rig, 100) as old:
-        await old.reconcile(intent(flow(1)))
+        await old.reconcile(bare(flow_entry(1)))
         async with session(rig, 200):
             await old.wait_lost()

@@ -28,6 +28,7 @@ from echelon.southbound.codec import OWNER
 from echelon.southbound.session import SwitchSession
 from echelon.targets.bmv2.htb import bmv2
 from tests.echelon.southbound import namespaces, shaped_bmv2
+from tests.echelon.southbound.switch_process import free_port
 
 BMV2 = "simple_switch_grpc"
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
@@ -36,13 +37,6 @@ pytestmark = [
     pytest.mark.bmv2,
     pytest.mark.skipif(shutil.which(BMV2) is None, reason=f"{BMV2} is not installed"),
 ]
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
 
 
 @pytest.fixture

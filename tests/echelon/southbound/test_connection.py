@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import pytest
 from finsy.proto import U128, p4r
 
-from echelon.lowering.intent import ActionCall, Intent, Part, QueueSetting, TableEntry
+from echelon.lowering.intent import Intent, QueueSetting
 from echelon.p4program import program
 from echelon.southbound.connection import Endpoint, SwitchConnection
 from echelon.southbound.election import election_id
@@ -43,6 +43,7 @@ from echelon.targets.softswitch.queues import GnmiQueues
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.tm import PortScheduler, QueueConfig
+from tests.echelon.southbound.conftest import Unaware, bare, flow_entry
 from tests.echelon.southbound.switch_process import SwitchProcess, free_port, read_entries, serialized, switch_process
 
 MakeIntent = Callable[..., Intent]
@@ -187,6 +188,18 @@ async def connected(
         assert running.cancelled()
 
 
+@asynccontextmanager
+async def installed(
+    station: Station, intent: Intent, **arguments: Any
+) -> AsyncIterator[tuple[SwitchConnection, Owner]]:
+    """Start a server of the station, and yield a connection that has installed an intent as version 1."""
+    station.start()
+    async with connected(station.address, **arguments) as (connection, owner):
+        connection.set_intent(intent, 1)
+        await owner.until(lambda: owner.installed)
+        yield connection, owner
+
+
 @pytest.fixture
 def station() -> Any:
     station = Station()
@@ -210,15 +223,6 @@ def wanted() -> Wanted:
             await asyncio.to_thread(station.stop)
 
     return entries
-
-
-def bare(*entries: TableEntry, queues: Sequence[QueueSetting] = ()) -> Intent:
-    return Intent("s1", (Part("job", entries),), tuple(queues))
-
-
-def flow_entry(number: int, queue: int = 1) -> TableEntry:
-    call = ActionCall("fixed", (("port", 1), ("dst_mac", 2), ("queue", queue)))
-    return TableEntry("flow", (("flow", number),), (call,))
 
 
 # -- coming and going --------------------------------------------------------------------------------------------------
@@ -259,10 +263,7 @@ async def test_a_switch_that_is_there_later(station: Station, make_intent: MakeI
 async def test_a_session_that_breaks_leaves_tables_and_pipeline_alone(
     station: Station, make_intent: MakeIntent
 ) -> None:
-    station.start()
-    async with connected(station.address) as (connection, owner):
-        connection.set_intent(make_intent(), 1)
-        await owner.until(lambda: owner.installed)
+    async with installed(station, make_intent()) as (connection, owner):
         before = station.state()
         assert station.kinds()["set_pipeline"] == 1
         await asyncio.to_thread(station.stop)
@@ -282,11 +283,8 @@ async def test_a_session_that_breaks_leaves_tables_and_pipeline_alone(
 async def test_what_is_wanted_meanwhile_is_written_on_return(
     station: Station, make_intent: MakeIntent, wanted: Wanted
 ) -> None:
-    station.start()
     entries = await wanted(make_intent(fixed_queue=5))
-    async with connected(station.address) as (connection, owner):
-        connection.set_intent(make_intent(), 1)
-        await owner.until(lambda: owner.installed)
+    async with installed(station, make_intent()) as (connection, owner):
         await asyncio.to_thread(station.stop)
         await owner.until(lambda: "away" in owner.states)
         for version in range(2, 6):
@@ -304,10 +302,7 @@ async def test_what_is_wanted_meanwhile_is_written_on_return(
 async def test_gnmi_that_hangs_is_a_problem_and_ends_when_it_answers(
     gnmi_speaks: threading.Event, station: Station, make_intent: MakeIntent
 ) -> None:
-    station.start()
-    async with connected(station.address, queues=GnmiQueues("s1", answer_s=0.3)) as (connection, owner):
-        connection.set_intent(make_intent(), 1)
-        await owner.until(lambda: owner.installed)
+    async with installed(station, make_intent(), queues=GnmiQueues("s1", answer_s=0.3)) as (connection, owner):
         gnmi_speaks.clear()
         connection.set_intent(make_intent(fixed_queue=5), 2)
         await owner.until(lambda: owner.installed[-1] == 2)
@@ -348,12 +343,9 @@ async def test_a_write_has_a_limit(station: Station, make_intent: MakeIntent) ->
 
 
 async def test_a_call_does_not_wait_for_ever_for_a_write(station: Station, make_intent: MakeIntent) -> None:
-    station.start()
     timing = Timing(audit_s=0.05, heartbeat_s=0.1, turn_s=0.05)
     queues = Endless("s1")
-    async with connected(station.address, queues=queues, timing=timing) as (connection, owner):
-        connection.set_intent(make_intent(), 1)
-        await owner.until(lambda: owner.installed)
+    async with installed(station, make_intent(), queues=queues, timing=timing) as (connection, _):
         while queues.readings < 2:
             await asyncio.sleep(0.01)
         with pytest.raises(SouthboundError, match=r"another call to it has taken 0.05 s \(ask again later\)$"):
@@ -373,7 +365,6 @@ class Deaf(SwitchSession):
 
 
 async def test_a_session_that_cannot_acknowledge_digests_is_replaced(station: Station, make_intent: MakeIntent) -> None:
-    station.start()
     flows: list[int] = []
 
     async def take(switch: str, report: DigestReport) -> None:
@@ -381,9 +372,8 @@ async def test_a_session_that_cannot_acknowledge_digests_is_replaced(station: St
 
     intent = make_intent()
     digests = tuple(replace(setting, max_list_size=1) for setting in intent.digests)
-    async with connected(station.address, session=Deaf, on_digests=take) as (connection, owner):
-        connection.set_intent(replace(intent, digests=digests), 1)
-        await owner.until(lambda: owner.installed)
+    intent = replace(intent, digests=digests)
+    async with installed(station, intent, session=Deaf, on_digests=take) as (_, owner):
         station.report(7)
         await owner.until(lambda: len(owner.of(SwitchConnected)) == 2 and owner.states[-1] == "ready")
         station.report(8)
@@ -583,10 +573,7 @@ def table_entity(entry: p4r.TableEntry) -> p4r.Entity:
 async def test_an_audit_finds_and_mends_what_was_changed_behind_our_back(
     station: Station, make_intent: MakeIntent
 ) -> None:
-    station.start()
-    async with connected(station.address, timing=OFTEN) as (connection, owner):
-        connection.set_intent(make_intent(), 1)
-        await owner.until(lambda: owner.installed)
+    async with installed(station, make_intent(), timing=OFTEN) as (connection, owner):
         before = station.state()
         # By `fixed`.
         rank = station.entry(0x01000111)
@@ -620,10 +607,7 @@ async def test_an_audit_finds_and_mends_what_was_changed_behind_our_back(
 
 
 async def test_an_audit_leaves_what_is_not_ours(station: Station) -> None:
-    station.start()
-    async with connected(station.address, timing=OFTEN) as (connection, owner):
-        connection.set_intent(bare(flow_entry(1)), 1)
-        await owner.until(lambda: owner.installed)
+    async with installed(station, bare(flow_entry(1)), timing=OFTEN) as (connection, owner):
         foreign = station.entry(0x01000111)
         foreign.metadata = b"somebody else"
         foreign.match[0].exact.value = b"\x63"
@@ -645,10 +629,7 @@ async def test_an_audit_leaves_what_is_not_ours(station: Station) -> None:
 
 
 async def test_what_is_refused_is_told_and_the_rest_written(station: Station) -> None:
-    station.start()
-    async with connected(station.address, timing=OFTEN) as (connection, owner):
-        connection.set_intent(bare(flow_entry(7)), 1)
-        await owner.until(lambda: owner.installed)
+    async with installed(station, bare(flow_entry(7)), timing=OFTEN) as (connection, owner):
         foreign = station.entry(0x01000111)
         foreign.metadata = b"somebody else"
         connection.set_intent(bare(), 2)
@@ -718,61 +699,50 @@ async def test_a_wrong_device_id(station: Station) -> None:
 
 
 async def test_the_later_leader_takes_over_and_the_former_stays_out(station: Station, wanted: Wanted) -> None:
-    station.start()
     old_intent, new_intent = bare(flow_entry(1)), bare(flow_entry(1, queue=5), flow_entry(2))
     last_intent = bare(flow_entry(3))
     new_entries, last_entries = await wanted(new_intent), await wanted(last_intent)
-    async with connected(station.address, term=100) as (old, of_old):
-        old.set_intent(old_intent, 1)
-        await of_old.until(lambda: of_old.installed)
-        async with connected(station.address, term=200) as (new, of_new):
-            new.set_intent(new_intent, 1)
-            await of_new.until(lambda: of_new.installed)
-            await of_old.until(lambda: of_old.states[-1] == "backup")
-            assert of_old.of(HigherPrimary) == [HigherPrimary("s1", election_id(200))]
-            assert f"election id {election_id(200)}" in (old.snapshot().problem or "")
-            assert station.held() == new_entries
-            # The former leader does not know yet that it was deposed, and plans on.
-            station.kinds()
-            old.set_intent(last_intent, 2)
-            with pytest.raises(SouthboundError, match="another controller is primary"):
-                await old.difference(old_intent)
-            await asyncio.to_thread(station.stop)
-            await of_new.until(lambda: of_new.states[-1] == "away")
-            station.erase()
-            station.start()
-            await of_new.until(lambda: of_new.states[-1] == "ready")
-            assert station.held() == new_entries
-            assert new.snapshot().sessions == 2
-            assert old.snapshot().sessions == 1
-            assert old.snapshot().state == "backup"
-            assert station.kinds()["arbitration"] == 1, "the former one does not even bid"
-            assert of_old.installed == [1]
-            assert of_new.states.count("backup") == 0
-            # Should it hold the lease after all, the store gives it a higher term.
-            old.set_term(200)
-            assert old.snapshot().state == "backup"
-            old.set_term(201)
-            await of_old.until(lambda: of_old.installed == [1, 2])
-            await of_new.until(lambda: of_new.states[-1] == "backup")
-            assert station.held() == last_entries
-
-
-class Unaware(SwitchSession):
-    """A session that never hears of its successor."""
-
-    def _handle(self, message: p4r.StreamMessageResponse) -> None:
-        pass
+    async with (
+        installed(station, old_intent, term=100) as (old, of_old),
+        connected(station.address, term=200) as (new, of_new),
+    ):
+        new.set_intent(new_intent, 1)
+        await of_new.until(lambda: of_new.installed)
+        await of_old.until(lambda: of_old.states[-1] == "backup")
+        assert of_old.of(HigherPrimary) == [HigherPrimary("s1", election_id(200))]
+        assert f"election id {election_id(200)}" in (old.snapshot().problem or "")
+        assert station.held() == new_entries
+        # The former leader does not know yet that it was deposed, and plans on.
+        station.kinds()
+        old.set_intent(last_intent, 2)
+        with pytest.raises(SouthboundError, match="another controller is primary"):
+            await old.difference(old_intent)
+        await asyncio.to_thread(station.stop)
+        await of_new.until(lambda: of_new.states[-1] == "away")
+        station.erase()
+        station.start()
+        await of_new.until(lambda: of_new.states[-1] == "ready")
+        assert station.held() == new_entries
+        assert new.snapshot().sessions == 2
+        assert old.snapshot().sessions == 1
+        assert old.snapshot().state == "backup"
+        assert station.kinds()["arbitration"] == 1, "the former one does not even bid"
+        assert of_old.installed == [1]
+        assert of_new.states.count("backup") == 0
+        # Should it hold the lease after all, the store gives it a higher term.
+        old.set_term(200)
+        assert old.snapshot().state == "backup"
+        old.set_term(201)
+        await of_old.until(lambda: of_old.installed == [1, 2])
+        await of_new.until(lambda: of_new.states[-1] == "backup")
+        assert station.held() == last_entries
 
 
 async def test_a_write_of_a_deposed_leader_is_refused_by_the_switch(station: Station) -> None:
     """The write comes between the moment in which another one takes over, and the moment in which the deposed leader
     learns of it: here, never.
     """
-    station.start()
-    async with connected(station.address, term=100, session=Unaware) as (old, of_old):
-        old.set_intent(bare(flow_entry(1)), 1)
-        await of_old.until(lambda: of_old.installed)
+    async with installed(station, bare(flow_entry(1)), term=100, session=Unaware) as (old, of_old):
         stream = station.device.open_stream(lambda _message: None, lambda _status: None)
         claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=bid(200))
         await asyncio.to_thread(stream.receive, p4r.StreamMessageRequest(arbitration=claim))
@@ -895,10 +865,7 @@ async def test_digests_are_delivered_and_acknowledged(station: Station, make_int
 
 
 async def test_ports_that_go_down_are_told_in_every_session(station: Station) -> None:
-    station.start()
-    async with connected(station.address) as (connection, owner):
-        connection.set_intent(bare(flow_entry(1)), 1)
-        await owner.until(lambda: owner.installed)
+    async with installed(station, bare(flow_entry(1))) as (_, owner):
         await asyncio.to_thread(station.device.set_port_up, 2, False)
         await owner.until(lambda: owner.of(PortsChanged))
         await asyncio.to_thread(station.stop)
@@ -910,10 +877,7 @@ async def test_ports_that_go_down_are_told_in_every_session(station: Station) ->
 
 
 async def test_a_difference_is_read_and_not_written(station: Station) -> None:
-    station.start()
-    async with connected(station.address) as (connection, owner):
-        connection.set_intent(bare(flow_entry(1), flow_entry(2)), 1)
-        await owner.until(lambda: owner.installed)
+    async with installed(station, bare(flow_entry(1), flow_entry(2))) as (connection, owner):
         before = station.state()
         station.kinds()
         comparison = await connection.difference(bare(flow_entry(2, queue=4), flow_entry(3)))
@@ -929,11 +893,8 @@ async def test_a_difference_is_read_and_not_written(station: Station) -> None:
 
 
 async def test_bytes_are_counted_and_calls_wait_their_turn(station: Station) -> None:
-    station.start()
     entries = [flow_entry(number) for number in range(3)]
-    async with connected(station.address) as (connection, owner):
-        connection.set_intent(bare(*entries[:2]), 1)
-        await owner.until(lambda: owner.installed)
+    async with installed(station, bare(*entries[:2])) as (connection, owner):
         counted = station.entry(0x01000111)
         counted.counter_data.byte_count, counted.counter_data.packet_count = 12345, 9
         station.meddle(p4r.Update.MODIFY, table_entity(counted))
@@ -946,10 +907,7 @@ async def test_bytes_are_counted_and_calls_wait_their_turn(station: Station) -> 
 
 
 async def test_a_call_ends_with_its_session_and_not_with_its_caller(station: Station) -> None:
-    station.start()
-    async with connected(station.address) as (connection, owner):
-        connection.set_intent(bare(flow_entry(1)), 1)
-        await owner.until(lambda: owner.installed)
+    async with installed(station, bare(flow_entry(1))) as (connection, owner):
         with station.device.lock:
             # It hangs at the switch, as does the one behind it.
             calls = [asyncio.create_task(connection.difference(bare())) for _ in range(2)]
@@ -1010,10 +968,8 @@ async def test_it_ends_cleanly_at_any_moment(station: Station, seed: int) -> Non
 
 async def test_without_an_intent_a_switch_is_left_as_it_is(station: Station, make_intent: MakeIntent) -> None:
     """A controller that has just started does not know its intent yet."""
-    station.start()
-    async with connected(station.address) as (connection, owner):
-        connection.set_intent(make_intent(offset_s=Fraction(2)), 1)
-        await owner.until(lambda: owner.installed)
+    async with installed(station, make_intent(offset_s=Fraction(2))):
+        pass
     before = station.state()
     station.kinds()
     async with connected(station.address, term=TERM + 1, timing=OFTEN) as (connection, owner):

@@ -22,7 +22,7 @@ from echelon.southbound.errors import SouthboundError
 from echelon.southbound.session import Applied, SwitchSession
 from echelon.targets.softswitch.queues import GnmiQueues
 from softswitch.tm import QueueConfig
-from tests.echelon.southbound.conftest import PRIMARY
+from tests.echelon.southbound.conftest import PRIMARY, bare, flow_entry
 
 MakeIntent = Callable[..., Intent]
 WRITES = {"write", "gnmi_set"}
@@ -35,15 +35,6 @@ def writes(kinds: list[str]) -> Counter[str]:
 def state(rig: Any) -> object:
     entries = sorted(entry.SerializeToString(deterministic=True) for entry in rig.held())
     return entries, {port: [s.config(q) for q in range(LEVELS)] for port, s in rig.ports.items()}
-
-
-def bare(*entries: TableEntry) -> Intent:
-    return Intent("s1", (Part("test", entries),))
-
-
-def flow_entry(number: int, queue: int = 1) -> TableEntry:
-    call = ActionCall("fixed", (("port", 1), ("dst_mac", 2), ("queue", queue)))
-    return TableEntry("flow", (("flow", number),), (call,))
 
 
 async def test_an_empty_switch_is_filled_and_then_left_alone(rig: Any, make_intent: MakeIntent) -> None:

@@ -1,5 +1,4 @@
-"""Malformed jobs of every kind, a thousand in `make test-properties`: each refused with one clear line, by the daemon over
-HTTP and by the file's loader."""
+"""Malformed jobs of every kind: each refused with one clear line, by the daemon over HTTP and by the file's loader."""
 
 from __future__ import annotations
 
