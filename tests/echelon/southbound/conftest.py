@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from finsy.proto import U128, p4r
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.fabric.model import Fabric
 from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
 from echelon.lowering.intent import ActionCall, Intent, Part, TableEntry
 from echelon.lowering.lower import lower
@@ -25,6 +25,7 @@ from softswitch.gnmi.service import GnmiService
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.tm import PortScheduler
+from tests.echelon.lowering.test_lower import diamond
 
 PRIMARY = 10
 """The election id that sessions take."""
@@ -90,18 +91,6 @@ def rig() -> Iterator[Rig]:
     rig = Rig()
     with rig.server:
         yield rig
-
-
-def diamond() -> Fabric:
-    """Return two equal paths: h1 - s1 - (s2 | s3) - s4 - h2."""
-    ends = [("h1", 0, "s1", 1), ("s1", 2, "s2", 1), ("s1", 3, "s3", 1), ("s2", 2, "s4", 1), ("s3", 2, "s4", 2)]
-    ends.append(("s4", 3, "h2", 0))
-    return Fabric(
-        "diamond",
-        {f"h{i}": Host(f"h{i}", f"10.0.0.{i}", f"02:00:00:00:00:0{i}") for i in (1, 2)},
-        {f"s{i}": Switch(f"s{i}", i) for i in (1, 2, 3, 4)},
-        tuple(CableLink(LinkEnd(a, p), LinkEnd(b, q), 10_000_000, Fraction(0)) for a, p, b, q in ends),
-    )
 
 
 @pytest.fixture
