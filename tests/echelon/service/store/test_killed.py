@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.service.store import Candidate, Changes, NotLeaderError, Snapshot, Store, open_store
+from echelon.service.store import Candidate, Changes, NotLeaderError, Snapshot, open_store
 from tests.echelon.service.store.etcd_process import EtcdProcess
 from tests.echelon.service.store.writer import after, number_of
 
@@ -99,13 +99,13 @@ async def kill_at_random(url: str, rounds: int) -> None:
     assert acknowledged > rounds
 
 
-def test_what_was_acknowledged_survives_kill_9_sqlite(tmp_path: Path) -> None:
-    asyncio.run(kill_at_random(f"sqlite://{tmp_path}/state.db", 20))
+async def test_what_was_acknowledged_survives_kill_9_sqlite(tmp_path: Path) -> None:
+    await kill_at_random(f"sqlite://{tmp_path}/state.db", 20)
 
 
 @pytest.mark.long
-def test_what_was_acknowledged_survives_kill_9_etcd(etcd: EtcdProcess) -> None:
-    asyncio.run(kill_at_random(f"{etcd.url}/killed", 20))
+async def test_what_was_acknowledged_survives_kill_9_etcd(etcd: EtcdProcess) -> None:
+    await kill_at_random(f"{etcd.url}/killed", 20)
 
 
 async def test_a_standby_takes_over_from_a_killed_leader(url: str) -> None:
@@ -124,7 +124,8 @@ async def test_a_standby_takes_over_from_a_killed_leader(url: str) -> None:
 
 
 async def test_a_leader_that_was_stopped_beyond_its_lease_is_refused(etcd: EtcdProcess) -> None:
-    async def body(store: Store, leader: Writer) -> None:
+    url = f"{etcd.url}/stopped"
+    async with await open_store(url, lease_s=5 * LEASE_S) as store, writer(url) as leader:
         term = await leader.leads()
         acknowledged = int(await leader.line())
         leader.process.send_signal(signal.SIGSTOP)
@@ -143,10 +144,6 @@ async def test_a_leader_that_was_stopped_beyond_its_lease_is_refused(etcd: EtcdP
         assert now["settings"] == {**before["settings"], "mine": {"term": leadership.term}}
         assert (now["jobs"], now["numbers"]) == (before["jobs"], before["numbers"])
         assert not leadership.lost.is_set()
-
-    url = f"{etcd.url}/stopped"
-    async with await open_store(url, lease_s=5 * LEASE_S) as store, writer(url) as leader:
-        await body(store, leader)
 
 
 async def test_a_leader_whose_lock_file_was_deleted_is_refused(tmp_path: Path) -> None:
