@@ -8,11 +8,13 @@ import signal
 import sys
 from collections import Counter
 from functools import cache
+from multiprocessing import forkserver
 
 import pytest
 import typer.testing
 from hypothesis import settings
 
+from tests.coroutines import pytest_pyfunc_call as pytest_pyfunc_call
 from tests.drawing import examples
 
 # Tests start hundreds of programs. Without bytecode on disk, each spends about a second on compiling the project.
@@ -52,6 +54,11 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if nextitem is not None and nextitem.path.parent != item.path.parent:
         gc.collect()
         gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """End the process that daemons and switches are forked from, so that `time` counts what they have taken."""
+    forkserver._forkserver._stop()  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -24,7 +24,7 @@ import grpc  # type: ignore[import-untyped]
 from echelon.client import Client
 from tests.echelon.service.forked import TRIANGLE, ServedSwitch, site
 from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import ring
+from tests.echelon.service.lab import RULE, ring
 from tests.echelon.service.restarts import settled
 from tests.soak.requests import GROWTH, resident_bytes
 
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         honest = dict(one.switches)
         proxies = {name: Proxy(switch.address, options.lies, rng.random()) for name, switch in honest.items()}
         one.switches = {name: ServedSwitch(proxies[name].address, honest[name].device_id) for name in honest}
-        daemon = one.daemon("state.db", audit=AUDIT)
+        daemon = one.daemon("state.db", audit=AUDIT, policy={"name": "echelon", "parameters": RULE})
         jobs: dict[str, Any] = {}
         sizes = []
         with one.client(daemon) as client:

@@ -29,8 +29,8 @@ from echelon_etcd.layout import Layout
 from echelon_etcd.rpc import CompactedError, Etcd
 from echelon_etcd.store import EtcdStore, open_etcd
 from echelon_etcd.transaction import Delete, Outcome, Put
+from tests.coroutines import run
 from tests.echelon.service.store.etcd_process import EtcdProcess, etcd_process, free_port, installed, proxy
-from tests.echelon.service.store.running import run
 
 A = Candidate("a", "http://a")
 B = Candidate("b", "http://b")

@@ -12,8 +12,8 @@ import pytest
 from aetcd import rpc as messages  # type: ignore[import-untyped]
 
 from echelon.service.store import Candidate, Changes, Key, StoreError, StoreUnavailableError, open_store
+from tests.coroutines import run
 from tests.echelon.service.store.etcd_process import EtcdProcess, etcd_process, installed
-from tests.echelon.service.store.running import run
 
 A = Candidate("a", "http://a")
 X: Key = ("jobs", "x")

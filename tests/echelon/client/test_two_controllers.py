@@ -12,7 +12,7 @@ import pytest
 
 from echelon.client import Client, ClientError
 from echelon.service.api.tokens import NewToken, new_token
-from tests.echelon.service.lab import LINE, PATIENCE_S, Daemon, Lab, free_port, ring
+from tests.echelon.service.lab import LINE, PATIENCE_S, RULE, Daemon, Lab, free_port, ring
 from tests.softswitch.p4runtime.test_tls import Authority, make_authority
 
 
@@ -54,7 +54,7 @@ def pair() -> Iterator[Pair]:
         authority = make_authority(Path(directory) / "ca")
         authority.issue("api")
         authority.issue("client")
-        lab = Lab(Path(directory), LINE)
+        lab = Lab(Path(directory), LINE, policy={"name": "echelon", "parameters": RULE})
         lab.start()
         try:
             yield Pair(lab, authority, new_token("ops", "operator"), new_token("eyes", "read-only"))

@@ -67,9 +67,13 @@ def mix(seed: int, count: int) -> list[Job]:
     return jobs
 
 
-def search(jobs: Sequence[Job], fabric: Fabric, limit: float = inf) -> PlanSearch:
+def search(
+    jobs: Sequence[Job], fabric: Fabric, limit: float = inf, tried: Sequence[CandidatePlan] | None = None
+) -> PlanSearch:
     starts_s = {job.name: float(job.start_s) for job in jobs}
-    return PlanSearch(jobs, fabric, candidates(False), EXACT, CandidatePlan("k3"), limit=limit, starts_s=starts_s)
+    return PlanSearch(
+        jobs, fabric, tried or candidates(False), EXACT, CandidatePlan("k3"), limit=limit, starts_s=starts_s
+    )
 
 
 def by_hand(jobs: Sequence[Job], fabric: Fabric, plan: Plan) -> dict[str, float]:
@@ -89,15 +93,18 @@ def by_hand(jobs: Sequence[Job], fabric: Fabric, plan: Plan) -> dict[str, float]
     return out
 
 
-@settings(max_examples=examples(8), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.integers(0, 10**6))
 def test_the_best_of_all_candidates_is_chosen(seed: int) -> None:
+    """Each example tries some of them: to simulate all in Python takes five seconds."""
     jobs, fabric = mix(seed, 3), pairs(3)
+    tried = Random(seed).sample([one for one in candidates(False) if one != CandidatePlan("k3")], 8)
+    tried.append(CandidatePlan("k3"))
     scores = {}
-    for candidate in candidates(False):
+    for candidate in tried:
         slowdowns = by_hand(jobs, fabric, candidate.planner().plan(jobs, fabric, candidate.chooser()))
         scores[candidate] = fmean(slowdowns.values()) + WORST * max(slowdowns.values())
-    choice = search(jobs, fabric).run()
+    choice = search(jobs, fabric, tried=tried).run()
     assert {one.candidate: one.score for one in choice.tried} == pytest.approx(scores)
     # Of plans that are about as good, one is taken that slows no job down.
     assert scores[choice.best.candidate] <= 1.0031 * min(scores.values())

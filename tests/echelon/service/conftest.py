@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.echelon.service.lab import LINE, TWO_BY_TWO, Daemon, Lab, reset, settle
+from tests.echelon.service.lab import LINE, RULE, TWO_BY_TWO, Daemon, Lab, reset, settle
 from tests.shared import Shared
 
 Build = Callable[..., Lab]
@@ -29,7 +29,7 @@ def building() -> Iterator[Build]:
         def make(fabric: Mapping[str, Any], **settings: Any) -> Lab:
             here = Path(directory) / str(len(labs))
             here.mkdir()
-            lab = Lab(here, fabric, **settings)
+            lab = Lab(here, fabric, **{"policy": {"name": "echelon", "parameters": RULE}, **settings})
             labs.append(lab)
             lab.start()
             return lab
@@ -67,7 +67,7 @@ def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
 
 @pytest.fixture
 def two_by_two() -> Service:
-    """Return a service without jobs, under the default policy, with all links up."""
+    """Return a service without jobs, under the policy `echelon` without searches, with all links up."""
     return _fresh(_two_by_two())
 
 
@@ -79,14 +79,14 @@ def line() -> Service:
 
 def _fresh(service: Service) -> Service:
     with service.lab.client(service.daemon) as client:
-        reset(client)
+        reset(client, RULE)
         settle(client)
     return service
 
 
 @pytest.fixture
 def build() -> Iterator[Build]:
-    """Make labs for one test."""
+    """Make labs for one test, whose policy makes no searches unless a test chooses another."""
     with building() as build:
         yield build
 

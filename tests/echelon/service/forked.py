@@ -38,9 +38,7 @@ TRIANGLE = {
 }
 
 _LEADS = '"event": "leading"'
-_IMPORTED = [__name__, "echelon.service.daemon", "echelon.service.api.app", "echelon.service.store.sqlite", "networkx"]
 _FORKING = multiprocessing.get_context("forkserver")
-_FORKING.set_forkserver_preload(_IMPORTED)
 
 
 def _serve(config: str, log: str) -> None:

@@ -60,86 +60,68 @@ async def leading(lab: Lab) -> AsyncIterator[tuple[ControllerService, Leader]]:
             await asyncio.gather(running, return_exceptions=True)
 
 
-def test_a_change_from_an_earlier_term_is_not_acknowledged(offline: Lab) -> None:
+async def test_a_change_from_an_earlier_term_is_not_acknowledged(offline: Lab) -> None:
     """The same process leads again, and has loaded, before the change comes to the store."""
-
-    async def run() -> None:
-        free = threading.Event()
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        async with await open_store(f"sqlite:{offline.directory}/inside.db", lease_s=5) as store:
-            first = await store.campaign(Candidate("c", "http://c"))
-            service, leader = service_of(offline, store, first)
-            await leader.open()
-            service.leading = leader
-            blocked = asyncio.get_running_loop().run_in_executor(None, free.wait)
-            changing = asyncio.create_task(register(service, ring("a", ["h1", "h2"]), replace=False))
-            await asyncio.sleep(0)
-            await first.resign()
-            second = await store.campaign(Candidate("c", "http://c"))
-            _, later = service_of(offline, store, second)
-            await later.open()
-            free.set()
-            await blocked
-            with pytest.raises(UnavailableError):
-                await changing
-            assert set((await store.load())["jobs"]) == set(later.machine.jobs.jobs) == set()
-
-    asyncio.run(run())
+    free = threading.Event()
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+    async with await open_store(f"sqlite:{offline.directory}/inside.db", lease_s=5) as store:
+        first = await store.campaign(Candidate("c", "http://c"))
+        service, leader = service_of(offline, store, first)
+        await leader.open()
+        service.leading = leader
+        blocked = asyncio.get_running_loop().run_in_executor(None, free.wait)
+        changing = asyncio.create_task(register(service, ring("a", ["h1", "h2"]), replace=False))
+        await asyncio.sleep(0)
+        await first.resign()
+        second = await store.campaign(Candidate("c", "http://c"))
+        _, later = service_of(offline, store, second)
+        await later.open()
+        free.set()
+        await blocked
+        with pytest.raises(UnavailableError):
+            await changing
+        assert set((await store.load())["jobs"]) == set(later.machine.jobs.jobs) == set()
 
 
-def test_somebody_who_waits_is_told_when_leadership_is_lost(offline: Lab) -> None:
-    async def run() -> None:
-        async with leading(offline) as (service, _):
-            await register(service, ring("a", ["h1", "h3"]), replace=False)
-            waiting = asyncio.create_task(installed(service, "a", 3600))
-            await asyncio.sleep(0)
-        async with asyncio.timeout(10):
-            with pytest.raises(UnavailableError):
-                await waiting
-
-    asyncio.run(run())
+async def test_somebody_who_waits_is_told_when_leadership_is_lost(offline: Lab) -> None:
+    async with leading(offline) as (service, _):
+        await register(service, ring("a", ["h1", "h3"]), replace=False)
+        waiting = asyncio.create_task(installed(service, "a", 3600))
+        await asyncio.sleep(0)
+    async with asyncio.timeout(10):
+        with pytest.raises(UnavailableError):
+            await waiting
 
 
-def test_a_fault_of_ours_is_said_and_ends_nothing(offline: Lab, caplog: pytest.LogCaptureFixture) -> None:
-    async def run() -> None:
-        async with leading(offline) as (service, leader):
-            leader.submit(CountersRead(0, "s", None))  # type: ignore[arg-type]
-            leader.submit("no event")  # type: ignore[arg-type]
-            assert "an event could not be handled" in caplog.text
-            _, created = await register(service, ring("a", ["h1", "h3"]), replace=False)
-            assert created
-
-    asyncio.run(run())
+async def test_a_fault_of_ours_is_said_and_ends_nothing(offline: Lab, caplog: pytest.LogCaptureFixture) -> None:
+    async with leading(offline) as (service, leader):
+        leader.submit(CountersRead(0, "s", None))  # type: ignore[arg-type]
+        leader.submit("no event")  # type: ignore[arg-type]
+        assert "an event could not be handled" in caplog.text
+        _, created = await register(service, ring("a", ["h1", "h3"]), replace=False)
+        assert created
 
 
-def test_numbers_that_cannot_be_read_are_one_line(offline: Lab) -> None:
+async def test_numbers_that_cannot_be_read_are_one_line(offline: Lab) -> None:
     """Two jobs have one number in the store."""
     document = {"numbers": {"FLOW": {"keys": ["f"], "at": {"leaf1": [[0, 7, 1]]}}}, "routes": []}
-
-    async def run() -> None:
-        async with await open_store(f"sqlite:{offline.directory}/inside.db", lease_s=5) as store:
-            leadership = await store.campaign(Candidate("c", "http://c"))
-            await store.commit(Changes(puts={("numbers", "a"): document, ("numbers", "b"): document}))
-            _, leader = service_of(offline, store, leadership)
-            with pytest.raises(StoreError, match=r"inside.db: job b: its stored numbers cannot be read: .*\(put back"):
-                await leader.open()
-
-    asyncio.run(run())
+    async with await open_store(f"sqlite:{offline.directory}/inside.db", lease_s=5) as store:
+        leadership = await store.campaign(Candidate("c", "http://c"))
+        await store.commit(Changes(puts={("numbers", "a"): document, ("numbers", "b"): document}))
+        _, leader = service_of(offline, store, leadership)
+        with pytest.raises(StoreError, match=r"inside.db: job b: its stored numbers cannot be read: .*\(put back"):
+            await leader.open()
 
 
-def test_two_switches_raise_the_term(tmp_path: Path) -> None:
+async def test_two_switches_raise_the_term(tmp_path: Path) -> None:
     """The two raise it concurrently, and the lower of the two terms comes last."""
-
-    async def run() -> None:
-        async with await open_store(f"sqlite:{tmp_path}/state.db", lease_s=5) as store:
-            leadership = await store.campaign(Candidate("c", "http://c"))
-            highest = leadership.term + 10**12
-            await asyncio.gather(leadership.raise_term(highest), leadership.raise_term(highest - 1))
-            assert leadership.term == highest
-            await leadership.resign()
-            assert (await store.campaign(Candidate("c", "http://c"))).term > highest
-
-    asyncio.run(run())
+    async with await open_store(f"sqlite:{tmp_path}/state.db", lease_s=5) as store:
+        leadership = await store.campaign(Candidate("c", "http://c"))
+        highest = leadership.term + 10**12
+        await asyncio.gather(leadership.raise_term(highest), leadership.raise_term(highest - 1))
+        assert leadership.term == highest
+        await leadership.resign()
+        assert (await store.campaign(Candidate("c", "http://c"))).term > highest
 
 
 @pytest.mark.xdist_group("daemon")

@@ -14,7 +14,7 @@ from echelon.service.api.dryruns import DryRunResource
 from echelon.service.api.plan import FlowPlanResource
 from tests.echelon.service.conftest import Build, Service
 from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import LINE, PATIENCE_S, Lab, fill_store, ring, settle, until
+from tests.echelon.service.lab import LINE, PATIENCE_S, RULE, Lab, fill_store, ring, settle, until
 
 pytestmark = pytest.mark.xdist_group("daemon")
 
@@ -24,10 +24,6 @@ def service(two_by_two: Service) -> Iterator[tuple[Lab, Client]]:
     """Return the switches and a client of a daemon without jobs, under the default policy, with all links up."""
     with two_by_two.lab.client(two_by_two.daemon) as client:
         yield two_by_two.lab, client
-
-
-RULE = {"plan": "rule"}
-"""Parameters of `echelon` without searches, which would change the plan again."""
 
 
 def test_jobs_come_and_go(service: tuple[Lab, Client]) -> None:
@@ -73,7 +69,6 @@ def test_one_jobs_change_writes_its_own_difference_alone(service: tuple[Lab, Cli
     after.
     """
     lab, client = service
-    client.set_policy("echelon", RULE)
     hosts = list(lab.fabric.hosts)
     for n in range(100):
         workers = [hosts[(n + k) % 4] for k in range(2 + n % 3)]

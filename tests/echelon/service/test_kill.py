@@ -39,7 +39,7 @@ PACKET_INTERVAL_S = 0.004
 )
 def test_nothing_acknowledged_is_lost(build: Build, fabric: Mapping[str, Any], kills: int, seed: int) -> None:
     rng = random.Random(seed)
-    lab = build(fabric)
+    lab = build(fabric, policy={"name": "echelon"})
     operator = Operator(rng)
     daemon = lab.daemon()
     with lab.client(daemon) as client:

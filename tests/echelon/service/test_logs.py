@@ -57,7 +57,7 @@ def test_a_record_has_what_every_record_has(out: io.StringIO) -> None:
     assert later["job"] == "j"
 
 
-def test_context_reaches_tasks_and_the_standard_library(out: io.StringIO) -> None:
+async def test_context_reaches_tasks_and_the_standard_library(out: io.StringIO) -> None:
     import asyncio
 
     logs.configure("json", "info", out)
@@ -65,12 +65,9 @@ def test_context_reaches_tasks_and_the_standard_library(out: io.StringIO) -> Non
     async def work() -> None:
         logging.getLogger("elsewhere").warning("plain %s", "words", extra={"port": 3})
 
-    async def main() -> None:
-        with logs.context(switch="s2"):
-            task = asyncio.create_task(work())
-        await task
-
-    asyncio.run(main())
+    with logs.context(switch="s2"):
+        task = asyncio.create_task(work())
+    await task
     (record,) = records(out)
     assert (record["event"], record["switch"], record["port"], record["logger"]) == (
         "plain words",

@@ -252,18 +252,14 @@ def test_all_series_of_a_job_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None
     assert left == {"b"}
 
 
-def test_a_loop_that_is_held_up_is_told() -> None:
+async def test_a_loop_that_is_held_up_is_told() -> None:
     told: list[float] = []
-
-    async def hold_up() -> None:
-        watching = asyncio.create_task(daemon.watch_loop(lambda fact: told.append(fact.lag_s)))
-        while len(told) < 2:
-            await asyncio.sleep(0)
-        time.sleep(0.5)
-        before = len(told)
-        while len(told) == before:
-            await asyncio.sleep(0)
-        watching.cancel()
-
-    asyncio.run(hold_up())
+    watching = asyncio.create_task(daemon.watch_loop(lambda fact: told.append(fact.lag_s)))
+    while len(told) < 2:
+        await asyncio.sleep(0)
+    time.sleep(0.5)
+    before = len(told)
+    while len(told) == before:
+        await asyncio.sleep(0)
+    watching.cancel()
     assert told[-1] > 0.4

@@ -21,7 +21,19 @@ from echelon.p4program import program
 from echelon.southbound.election import election_id
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import LINE, PAIR, PATIENCE_S, TWO_BY_TWO, Lab, Switch, free_port, ring, settle, until
+from tests.echelon.service.lab import (
+    LINE,
+    PAIR,
+    PATIENCE_S,
+    RULE,
+    TWO_BY_TWO,
+    Lab,
+    Switch,
+    free_port,
+    ring,
+    settle,
+    until,
+)
 
 AUDIT_S = 1
 
@@ -78,7 +90,7 @@ def test_a_switch_that_is_away_is_planned_for(build: Build) -> None:
 
 
 def test_a_spine_that_dies_is_routed_around(build: Build) -> None:
-    policy = {"name": "echelon", "parameters": {"plan": "rule"}, "reroute_after": "200 ms"}
+    policy = {"name": "echelon", "parameters": RULE, "reroute_after": "200 ms"}
     lab = build(TWO_BY_TWO, policy=policy)
     with lab.client(lab.daemon()) as client:
         for name, workers in (("a", ["h1", "h3"]), ("b", ["h2", "h4"])):

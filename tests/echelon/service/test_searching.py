@@ -159,7 +159,7 @@ def test_a_daemon_that_is_killed_takes_up_the_chosen_plan(build: Build) -> None:
 
 
 def test_a_daemon_that_is_killed_while_it_searches_searches_again(build: Build) -> None:
-    lab = build(PAIR)
+    lab = build(PAIR, policy={"name": "echelon"})
     daemon = lab.daemon()
     with lab.client(daemon) as client:
         for spec in JOBS:
@@ -203,6 +203,7 @@ def _runs(pid: int) -> bool:
 @pytest.mark.xdist_group("daemon")
 def test_why_is_shown_for_one_job(two_by_two: Service) -> None:
     with two_by_two.lab.client(two_by_two.daemon) as client:
+        client.set_policy("echelon")
         client.register_job(ring("a", ["h1", "h2"], "4 MB"))
         client.register_job(ring("b", ["h1", "h2"]))
         client.register_job(ring("alone", ["h3", "h4"]))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from finsy.proto import U128, p4r
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.fabric.model import Fabric
 from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
-from echelon.lowering.intent import Intent
+from echelon.lowering.intent import ActionCall, Intent, Part, TableEntry
 from echelon.lowering.lower import lower
 from echelon.p4program import program
 from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
@@ -25,6 +25,7 @@ from softswitch.gnmi.service import GnmiService
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.tm import PortScheduler
+from tests.echelon.lowering.test_lower import diamond
 
 PRIMARY = 10
 """The election id that sessions take."""
@@ -93,18 +94,6 @@ def rig() -> Iterator[Rig]:
         yield rig
 
 
-def diamond() -> Fabric:
-    """Return two equal paths: h1 - s1 - (s2 | s3) - s4 - h2."""
-    ends = [("h1", 0, "s1", 1), ("s1", 2, "s2", 1), ("s1", 3, "s3", 1), ("s2", 2, "s4", 1), ("s3", 2, "s4", 2)]
-    ends.append(("s4", 3, "h2", 0))
-    return Fabric(
-        "diamond",
-        {f"h{i}": Host(f"h{i}", f"10.0.0.{i}", f"02:00:00:00:00:0{i}") for i in (1, 2)},
-        {f"s{i}": Switch(f"s{i}", i) for i in (1, 2, 3, 4)},
-        tuple(CableLink(LinkEnd(a, p), LinkEnd(b, q), 10_000_000, Fraction(0)) for a, p, b, q in ends),
-    )
-
-
 @pytest.fixture
 def diamond_fabric() -> Fabric:
     return diamond()
@@ -141,6 +130,23 @@ def intent_of(
     flows = tuple(FlowPlan("a", name, ranking, path) for name, ranking in rankings.items() if name not in without)
     plan = Plan("test", flows, STRICT, {("s1", "s3"): schedule})
     return lower(plan, diamond(), identities, softswitch())["s1"]
+
+
+def flow_entry(number: int, queue: int = 1) -> TableEntry:
+    call = ActionCall("fixed", (("port", 1), ("dst_mac", 2), ("queue", queue)))
+    return TableEntry("flow", (("flow", number),), (call,))
+
+
+def bare(*entries: TableEntry) -> Intent:
+    """Return an intent of one part, without queues and digests."""
+    return Intent("s1", (Part("test", entries),))
+
+
+class Unaware(SwitchSession):
+    """A session that never hears of its successor."""
+
+    def _handle(self, message: p4r.StreamMessageResponse) -> None:
+        pass
 
 
 @pytest.fixture(scope="session")

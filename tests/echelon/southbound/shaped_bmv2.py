@@ -1,8 +1,9 @@
 """A real BMv2 with shaped ports, in namespaces of its own: what its tests look at.
 
-    python -m tests.echelon.southbound.shaped_bmv2 WHAT
+    python -m tests.echelon.southbound.shaped_bmv2
 
-is run inside `unshare` (see `run`) and prints what it saw, as JSON.
+is run inside `unshare` (see `looking`). For each line of its input, which names one of `LOOKS`, it starts a switch and
+prints what it saw, as JSON.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from echelon.rankings.deadline import Deadline
 from echelon.southbound.session import SwitchSession
 from echelon.targets import TARGETS, Site
 from echelon.targets.bmv2.htb import bmv2 as capabilities
+from tests.echelon.southbound.switch_process import free_port
 
 ROOT = Path(__file__).parents[3]
 UNSHARE = ("unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--mount", "--net")
@@ -44,20 +46,28 @@ SLOW_BPS = 30_000
 STRICT = tuple(QueuePlan(level=level) for level in range(LEVELS))
 
 
-def run(what: str) -> Any:
-    """Return what `WHAT` saw, in namespaces of its own."""
-    command = [*UNSHARE, sys.executable, "-m", "tests.echelon.southbound.shaped_bmv2", what]
-    path = os.pathsep.join([str(ROOT / "controller"), str(ROOT)])
-    done = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=2 * PATIENCE_S,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+@contextmanager
+def looking() -> Iterator[Callable[[str], Any]]:
+    """Yield a function that returns what one of `LOOKS` saw, each with a switch of its own, all in one process."""
+    command = [*UNSHARE, sys.executable, "-m", "tests.echelon.southbound.shaped_bmv2"]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "controller"), str(ROOT)])}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        asked, answers = process.stdin, process.stdout
+
+        def look(what: str) -> Any:
+            asked.write(f"{what}\n")
+            answer = answers.readline()
+            assert answer, "the process that looks has ended"
+            return json.loads(answer)
+
+        try:
+            yield look
+        finally:
+            asked.close()
 
 
 # --- the switch ----------------------------------------------------------------------------------------------------
@@ -71,13 +81,6 @@ def fabric(rate_bps: int = SLOW_BPS) -> Fabric:
         {"s1": Switch("s1", 1)},
         tuple(CableLink(LinkEnd(f"h{n}", 0), LinkEnd("s1", n), rate_bps, Fraction(0)) for n in PORTS),
     )
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
 
 
 @contextmanager
@@ -112,6 +115,8 @@ def bmv2() -> Iterator[tuple[str, int]]:
     finally:
         process.terminate()
         process.wait()
+        links = "\n".join(f"link del h{n}" for n in PORTS)
+        subprocess.run(["ip", "-batch", "-"], input=links, text=True, check=True)
 
 
 def session(address: str, thrift: int, rate_bps: int = SLOW_BPS) -> SwitchSession:
@@ -375,9 +380,10 @@ LOOKS: dict[str, Callable[[str, int], Any]] = {
 
 
 def main() -> None:
-    with bmv2() as (address, thrift):
-        seen = asyncio.run(asyncio.wait_for(LOOKS[sys.argv[1]](address, thrift), PATIENCE_S))
-    print(json.dumps(seen))
+    for line in sys.stdin:
+        with bmv2() as (address, thrift):
+            seen = asyncio.run(asyncio.wait_for(LOOKS[line.strip()](address, thrift), PATIENCE_S))
+        print(json.dumps(seen), flush=True)
 
 
 if __name__ == "__main__":

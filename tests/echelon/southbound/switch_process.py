@@ -1,12 +1,8 @@
-"""The `softswitch` command as a process, and a client that reads it without anything of echelon."""
+"""A switch as a process of its own, and a client that reads it without anything of echelon."""
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,15 +10,8 @@ from pathlib import Path
 import grpc
 from finsy.proto import p4r, p4r_grpc
 
-COMMAND = Path(sys.executable).with_name("softswitch")
-PATIENCE_S = 60
-
-
-def free_port() -> int:
-    """Return a TCP port of loopback that is free now, outside those that connecting sockets are given."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.echelon.service.lab import PATIENCE_S, Process
+from tests.echelon.service.lab import free_port as free_port
 
 
 class SwitchProcess:
@@ -30,34 +19,20 @@ class SwitchProcess:
 
     def __init__(self, port: int, *options: str) -> None:
         self.address = f"127.0.0.1:{port}"
-        self._process = subprocess.Popen(
-            [COMMAND, "--no-p4", "--grpc-server-addr", self.address, *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        command = ("softswitch", "--no-p4", "--grpc-server-addr", self.address, *options)
+        self._process = Process("switch", *command, cwd=Path.cwd())
+        self.kill = self._process.kill
 
     def wait_listening(self) -> None:
         """Wait until the switch reports that it listens."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        while line and "P4Runtime" not in line:
-            line = self._process.stdout.readline()
-        assert self.address in line, f"softswitch ended with {self._process.wait(PATIENCE_S)}"
-
-    def kill(self) -> None:
-        """Kill the switch as a power cut would."""
-        self._process.kill()
-        self._process.wait(PATIENCE_S)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        assert self.address in self._process.wait_line(lambda line: "P4Runtime" in line)
 
     def freeze(self) -> None:
         """Stop the process: its kernel still takes connections, but it does not answer."""
-        os.kill(self._process.pid, signal.SIGSTOP)
+        self._process.signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        os.kill(self._process.pid, signal.SIGCONT)
+        self._process.signal(signal.SIGCONT)
 
     def held(self) -> list[bytes]:
         return read_entries(self.address, 1)

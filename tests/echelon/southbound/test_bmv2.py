@@ -28,6 +28,7 @@ from echelon.southbound.codec import OWNER
 from echelon.southbound.session import SwitchSession
 from echelon.targets.bmv2.htb import bmv2
 from tests.echelon.southbound import namespaces, shaped_bmv2
+from tests.echelon.southbound.switch_process import free_port
 
 BMV2 = "simple_switch_grpc"
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
@@ -36,13 +37,6 @@ pytestmark = [
     pytest.mark.bmv2,
     pytest.mark.skipif(shutil.which(BMV2) is None, reason=f"{BMV2} is not installed"),
 ]
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
 
 
 @pytest.fixture
@@ -84,46 +78,43 @@ def test_a_second_reconcile_finds_nothing_to_do(address: str, policy: str) -> No
     assert asyncio.run(asyncio.wait_for(reconcile_twice(), 60)) == (len(intent.entries), 0)
 
 
-def test_entries_come_back_with_our_mark_and_those_without_it_stay(address: str) -> None:
+async def test_entries_come_back_with_our_mark_and_those_without_it_stay(address: str) -> None:
     intent = leaf("echelon")
     foreign = p4r.TableEntry(table_id=0x02000304)
     foreign.match.add(field_id=1).exact.value = b"\x02\xff"
     foreign.action.action.action_id = 0x01000301
     foreign.action.action.params.add(param_id=1, value=b"\x07")
+    async with SwitchSession("leaf1", address, 1, program(), election_id=5) as session:
+        await session.reconcile(intent)
+        with grpc.insecure_channel(address) as channel:
+            stub = p4r_grpc.P4RuntimeStub(channel)
+            update = p4r.Update(type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=foreign))
+            stub.Write(p4r.WriteRequest(device_id=1, election_id=p4r.Uint128(low=5), updates=[update]))
 
-    async def main() -> None:
-        async with SwitchSession("leaf1", address, 1, program(), election_id=5) as session:
-            await session.reconcile(intent)
-            with grpc.insecure_channel(address) as channel:
-                stub = p4r_grpc.P4RuntimeStub(channel)
-                update = p4r.Update(type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=foreign))
-                stub.Write(p4r.WriteRequest(device_id=1, election_id=p4r.Uint128(low=5), updates=[update]))
+            def held() -> list[p4r.TableEntry]:
+                query = p4r.ReadRequest(device_id=1, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
+                read = [entity.table_entry for answer in stub.Read(query) for entity in answer.entities]
+                return [entry for entry in read if not entry.is_default_action and not entry.is_const]
 
-                def held() -> list[p4r.TableEntry]:
-                    query = p4r.ReadRequest(device_id=1, entities=[p4r.Entity(table_entry=p4r.TableEntry())])
-                    read = [entity.table_entry for answer in stub.Read(query) for entity in answer.entities]
-                    return [entry for entry in read if not entry.is_default_action and not entry.is_const]
-
-                marks = Counter(entry.metadata for entry in held())
-                assert marks == {OWNER: len(intent.entries), b"": 1}
-                again = await session.reconcile(intent)
-                assert (len(again), again.foreign) == (0, 1)
-                gone = await session.reconcile(Intent("leaf1", ()))
-                assert gone.deletes == len(intent.entries)
-                assert [entry.match[0].exact.value for entry in held()] == [b"\x02\xff"]
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+            marks = Counter(entry.metadata for entry in held())
+            assert marks == {OWNER: len(intent.entries), b"": 1}
+            again = await session.reconcile(intent)
+            assert (len(again), again.foreign) == (0, 1)
+            gone = await session.reconcile(Intent("leaf1", ()))
+            assert gone.deletes == len(intent.entries)
+            assert [entry.match[0].exact.value for entry in held()] == [b"\x02\xff"]
 
 
 # --- with shaped ports ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def shaped() -> Callable[[str], Any]:
+def shaped() -> Iterator[Callable[[str], Any]]:
     reason = namespaces.why_not()
     if reason is not None:
         pytest.skip(reason)
-    return shaped_bmv2.run
+    with shaped_bmv2.looking() as look:
+        yield look
 
 
 def test_queues_and_entries_are_written_once(shaped: Callable[[str], Any]) -> None:

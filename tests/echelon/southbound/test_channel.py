@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc  # type: ignore[import-untyped]
@@ -25,22 +26,18 @@ from echelon.southbound.encoding import (
 )
 
 PRIMARY = 10
-Work = Callable[[P4RuntimeChannel], Coroutine[Any, Any, None]]
 
 
-def with_channel(rig: Any, work: Work) -> None:
-    """Do the work with a channel beside a session that is primary and has pushed the program."""
-
-    async def main() -> None:
-        async with rig.session():
-            channel = P4RuntimeChannel(rig.server.address)
-            try:
-                await work(channel)
-            finally:
-                await channel.close()
-                await channel.close()
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+@asynccontextmanager
+async def with_channel(rig: Any) -> AsyncIterator[P4RuntimeChannel]:
+    """Yield a channel beside a session that is primary and has pushed the program."""
+    async with rig.session():
+        channel = P4RuntimeChannel(rig.server.address)
+        try:
+            yield channel
+        finally:
+            await channel.close()
+            await channel.close()
 
 
 def entries(count: int, metadata: bytes = b"echelon") -> list[EncodedEntry]:
@@ -57,10 +54,9 @@ async def read(channel: P4RuntimeChannel) -> list[bytes]:
     return [raw async for response in channel.read(read_request(1, [b""])) for raw in table_entries(response)]
 
 
-def test_there_is_a_status_for_each_of_a_thousand_failed_updates(rig: Any) -> None:
+async def test_there_is_a_status_for_each_of_a_thousand_failed_updates(rig: Any) -> None:
     some = entries(1000)
-
-    async def work(channel: P4RuntimeChannel) -> None:
+    async with with_channel(rig) as channel:
         await channel.write(inserts(some[::2]), 500)
         with pytest.raises(CallError) as caught:
             await channel.write(inserts(some), 1000)
@@ -73,10 +69,8 @@ def test_there_is_a_status_for_each_of_a_thousand_failed_updates(rig: Any) -> No
         assert "exists" in caught.value.updates[0].message
         assert sorted(await read(channel)) == sorted(entry.wire for entry in some)
 
-    with_channel(rig, work)
 
-
-def test_entries_beyond_the_four_mebibytes_of_other_channels_are_read(rig: Any) -> None:
+async def test_entries_beyond_the_four_mebibytes_of_other_channels_are_read(rig: Any) -> None:
     """The entries come in one response, as from BMv2."""
     some = entries(50, metadata=bytes(100_000))
     responses: list[p4r.ReadResponse] = []
@@ -89,29 +83,25 @@ def test_entries_beyond_the_four_mebibytes_of_other_channels_are_read(rig: Any) 
         responses.append(whole)
         return [whole]
 
-    async def work(channel: P4RuntimeChannel) -> None:
+    async with with_channel(rig) as channel:
         for start in range(0, 50, 20):
             await channel.write(inserts(some[start : start + 20]), 20)
         rig.device.read = in_one
         assert sorted(await read(channel)) == sorted(entry.wire for entry in some)
         assert responses[0].ByteSize() > 4 << 20
 
-    with_channel(rig, work)
 
-
-def test_a_write_under_another_election_id_is_refused_as_a_whole(rig: Any) -> None:
-    async def work(channel: P4RuntimeChannel) -> None:
+async def test_a_write_under_another_election_id_is_refused_as_a_whole(rig: Any) -> None:
+    async with with_channel(rig) as channel:
         with pytest.raises(CallError, match="not that of the primary") as caught:
             await channel.write(inserts(entries(2), PRIMARY - 1), 2)
         assert caught.value.whole.code == GRPCStatusCode.PERMISSION_DENIED
         assert caught.value.updates == ()
         assert rig.held() == []
 
-    with_channel(rig, work)
 
-
-def test_a_ping_is_answered_by_a_server_and_by_nobody_else(rig: Any) -> None:
-    async def work(channel: P4RuntimeChannel) -> None:
+async def test_a_ping_is_answered_by_a_server_and_by_nobody_else(rig: Any) -> None:
+    async with with_channel(rig) as channel:
         await channel.ping(5)
         await asyncio.to_thread(rig.server.stop)
         with pytest.raises(CallError):
@@ -119,18 +109,14 @@ def test_a_ping_is_answered_by_a_server_and_by_nobody_else(rig: Any) -> None:
         with pytest.raises(CallError):
             await read(channel)
 
-    with_channel(rig, work)
 
-
-def test_a_read_that_is_left_early_ends(rig: Any) -> None:
-    async def work(channel: P4RuntimeChannel) -> None:
+async def test_a_read_that_is_left_early_ends(rig: Any) -> None:
+    async with with_channel(rig) as channel:
         await channel.write(inserts(entries(1000)), 1000)
         responses = channel.read(read_request(1, [b""]))
         assert list(table_entries(await anext(responses)))
         await responses.aclose()
         assert len(await read(channel)) == 1000
-
-    with_channel(rig, work)
 
 
 def rpc_error(status: rpc_status.Status | None) -> grpc.aio.AioRpcError:

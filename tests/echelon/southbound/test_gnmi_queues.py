@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -23,18 +23,16 @@ SETTINGS = tuple(
 )
 
 
-def connected(rig: Any, work: Callable[[GnmiQueues], Awaitable[None]], **arguments: Any) -> None:
-    async def main() -> None:
-        async with GNMIClient(rig.server.address) as client:
-            queues = GnmiQueues("s1", **arguments)
-            await queues.open(client)
-            await work(queues)
-
-    asyncio.run(asyncio.wait_for(main(), 30))
+@asynccontextmanager
+async def connected(rig: Any, **arguments: Any) -> AsyncIterator[GnmiQueues]:
+    async with GNMIClient(rig.server.address) as client:
+        queues = GnmiQueues("s1", **arguments)
+        await queues.open(client)
+        yield queues
 
 
-def test_what_is_written_is_read(rig: Any) -> None:
-    async def work(queues: GnmiQueues) -> None:
+async def test_what_is_written_is_read(rig: Any) -> None:
+    async with connected(rig) as queues:
         before = await queues.read()
         assert set(before) == {(port, queue) for port in rig.ports for queue in range(LEVELS)}
         assert before[3, 5] == QueueSetting(3, 5, 5, 1, 0, None)
@@ -49,8 +47,6 @@ def test_what_is_written_is_read(rig: Any) -> None:
         await queues.write([])
         assert rig.kinds() == []
 
-    connected(rig, work)
-
 
 @pytest.mark.parametrize(
     ("fault", "named"),
@@ -61,48 +57,41 @@ def test_what_is_written_is_read(rig: Any) -> None:
         ({"max_rate_bps": 1, "min_rate_bps": 2}, ""),
     ],
 )
-def test_one_bad_setting_leaves_all_as_they_are(rig: Any, fault: dict[str, int], named: str) -> None:
-    async def work(queues: GnmiQueues) -> None:
+async def test_one_bad_setting_leaves_all_as_they_are(rig: Any, fault: dict[str, int], named: str) -> None:
+    async with connected(rig) as queues:
         before = await queues.read()
         with pytest.raises(SouthboundError, match=rf"^switch s1: queue configuration refused: .*{named}") as caught:
             await queues.write([SETTINGS[0], replace(SETTINGS[1], **fault), SETTINGS[2]])  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
         assert await queues.read() == before
 
-    connected(rig, work)
 
-
-def test_a_switch_without_the_service() -> None:
+async def test_a_switch_without_the_service() -> None:
     queues = GnmiQueues("s1")
     for call in (queues.open(None), queues.read(), queues.write(SETTINGS)):
         with pytest.raises(SouthboundError, match=r"^switch s1: does not serve gNMI, .*set `target` in its entry$"):
-            asyncio.run(call)
+            await call
 
 
-def test_a_call_that_is_never_answered_ends(gnmi_speaks: threading.Event, rig: Any) -> None:
+async def test_a_call_that_is_never_answered_ends(gnmi_speaks: threading.Event, rig: Any) -> None:
     gnmi_speaks.clear()
-
-    async def work(queues: GnmiQueues) -> None:
+    async with connected(rig, answer_s=0.05) as queues:
         with pytest.raises(SouthboundError, match=r"^switch s1: reading queues: no answer within 0.05 s; .*\)$"):
             await queues.read()
         with pytest.raises(SouthboundError, match="queue configuration: no answer"):
             await queues.write(SETTINGS)
         gnmi_speaks.set()
 
-    connected(rig, work, answer_s=0.05)
 
-
-def test_a_switch_that_has_gone(rig: Any) -> None:
-    async def work(queues: GnmiQueues) -> None:
+async def test_a_switch_that_has_gone(rig: Any) -> None:
+    async with connected(rig) as queues:
         await asyncio.to_thread(rig.server.stop)
         with pytest.raises(SouthboundError, match=r"^switch s1: reading queues refused: "):
             await queues.read()
 
-    connected(rig, work)
 
-
-def test_ports_that_go_down_and_up_are_told(rig: Any) -> None:
-    async def work(queues: GnmiQueues) -> None:
+async def test_ports_that_go_down_and_up_are_told(rig: Any) -> None:
+    async with connected(rig) as queues:
         await asyncio.to_thread(rig.device.set_port_up, 2, False)
         async with aclosing(queues.ports_down()) as news:
             assert await anext(news) == {2}
@@ -111,16 +100,11 @@ def test_ports_that_go_down_and_up_are_told(rig: Any) -> None:
             await asyncio.to_thread(rig.device.set_port_up, 2, True)
             assert await anext(news) == {3}
 
-    connected(rig, work)
 
-
-def test_a_subscription_that_is_never_answered_ends(gnmi_speaks: threading.Event, rig: Any) -> None:
+async def test_a_subscription_that_is_never_answered_ends(gnmi_speaks: threading.Event, rig: Any) -> None:
     gnmi_speaks.clear()
-
-    async def work(queues: GnmiQueues) -> None:
+    async with connected(rig, answer_s=0.05) as queues:
         async with aclosing(queues.ports_down()) as news:
             with pytest.raises(SouthboundError, match=r"^switch s1: watching ports: no answer within 0.05 s; .*\)$"):
                 await anext(news)
         gnmi_speaks.set()
-
-    connected(rig, work, answer_s=0.05)

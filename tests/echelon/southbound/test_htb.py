@@ -271,20 +271,17 @@ def test_what_the_kernel_made_itself_is_told_from_what_others_made(wire: Namespa
     assert (found.kind, found.handle, found.is_default, found.is_ours) == ("tbf", 0x80010000, False, False)
 
 
-def test_the_kernel_holds_what_was_written(wire: Namespace) -> None:
-    async def main() -> None:
-        queues = driver(wire, ports=(1, 2))
-        await queues.open(None)
-        assert await queues.read() == {}
-        second = tuple(replace(s, port=2, weight=s.queue + 1, level=0) for s in STRICT)
-        await queues.write([*BY_HAND, *second])
-        wanted = by_queue((*BY_HAND, *second))
-        assert await queues.read() == wanted
-        assert (await asyncio.to_thread(root_of, wire)).tree == tree_of(BY_HAND, TEN)
-        # Another controller, which was never asked for anything, reads the same from the kernel.
-        assert await driver(wire, ports=(1, 2)).read() == wanted
-
-    asyncio.run(main())
+async def test_the_kernel_holds_what_was_written(wire: Namespace) -> None:
+    queues = driver(wire, ports=(1, 2))
+    await queues.open(None)
+    assert await queues.read() == {}
+    second = tuple(replace(s, port=2, weight=s.queue + 1, level=0) for s in STRICT)
+    await queues.write([*BY_HAND, *second])
+    wanted = by_queue((*BY_HAND, *second))
+    assert await queues.read() == wanted
+    assert (await asyncio.to_thread(root_of, wire)).tree == tree_of(BY_HAND, TEN)
+    # Another controller, which was never asked for anything, reads the same from the kernel.
+    assert await driver(wire, ports=(1, 2)).read() == wanted
 
 
 ODD = tuple(
@@ -293,22 +290,18 @@ ODD = tuple(
 )
 
 
-def test_settings_between_the_kernels_steps_are_drift_for_nobody(wire: Namespace) -> None:
+async def test_settings_between_the_kernels_steps_are_drift_for_nobody(wire: Namespace) -> None:
     """Rates that are no whole bytes, and weights that are not the smallest, are read back as they were asked for."""
-
-    async def main() -> None:
-        queues = driver(wire)
-        await queues.write(ODD)
-        assert await queues.read() == by_queue(ODD)
-        assert (await asyncio.to_thread(root_of, wire)).tree == tree_of(ODD, TEN)
-        # Another controller writes the same anew, as it cannot know; the tree stays the same one.
-        handles = wire.run("tc -s class show dev p1")
-        other = driver(wire)
-        await other.write(ODD)
-        assert await other.read() == by_queue(ODD)
-        assert wire.run("tc -s class show dev p1") == handles
-
-    asyncio.run(main())
+    queues = driver(wire)
+    await queues.write(ODD)
+    assert await queues.read() == by_queue(ODD)
+    assert (await asyncio.to_thread(root_of, wire)).tree == tree_of(ODD, TEN)
+    # Another controller writes the same anew, as it cannot know; the tree stays the same one.
+    handles = wire.run("tc -s class show dev p1")
+    other = driver(wire)
+    await other.write(ODD)
+    assert await other.read() == by_queue(ODD)
+    assert wire.run("tc -s class show dev p1") == handles
 
 
 SEND = """
@@ -348,23 +341,19 @@ def test_what_the_switch_has_not_marked_goes_to_queue_0(wire: Namespace) -> None
     assert [sent(wire, f"ec:1{q}") for q in range(QUEUES)] == [4, *[0] * 7]
 
 
-def test_packets_wait_on_while_the_tree_changes(wire: Namespace) -> None:
+async def test_packets_wait_on_while_the_tree_changes(wire: Namespace) -> None:
     slow = Port(10_000)
-
-    async def main() -> None:
-        queues = driver(wire, slow)
-        await queues.write(STRICT)
-        # Two frames leave at once, the others one every 1.2 s.
-        wire.python(SEND, "p1", "0", "10", "1514")
-        await queues.write([replace(s, level=3, weight=5, min_rate_bps=1000) for s in STRICT])
-        shown = wire.run("tc -s class show dev p1")
-        found = re.search(r"ec:10 .*?Sent \d+ bytes (\d+) pkt .*?backlog \S+ (\d+)p", shown, re.DOTALL)
-        assert found is not None
-        left, waiting = map(int, found.groups())
-        assert left + waiting == 10
-        assert waiting > 0
-
-    asyncio.run(main())
+    queues = driver(wire, slow)
+    await queues.write(STRICT)
+    # Two frames leave at once, the others one every 1.2 s.
+    wire.python(SEND, "p1", "0", "10", "1514")
+    await queues.write([replace(s, level=3, weight=5, min_rate_bps=1000) for s in STRICT])
+    shown = wire.run("tc -s class show dev p1")
+    found = re.search(r"ec:10 .*?Sent \d+ bytes (\d+) pkt .*?backlog \S+ (\d+)p", shown, re.DOTALL)
+    assert found is not None
+    left, waiting = map(int, found.groups())
+    assert left + waiting == 10
+    assert waiting > 0
 
 
 @pytest.mark.parametrize(
@@ -383,19 +372,16 @@ def test_packets_wait_on_while_the_tree_changes(wire: Namespace) -> None:
         "tc qdisc del dev p1 root; tc qdisc add dev p1 root handle ec: htb default 17",
     ],
 )
-def test_drift_is_found_and_repaired(wire: Namespace, damage: str) -> None:
-    async def main() -> None:
-        queues = driver(wire)
-        await queues.write(BY_HAND)
-        wire.run(damage)
-        read = await queues.read()
-        wrong = [s for s in BY_HAND if read.get((s.port, s.queue)) != s]
-        assert wrong
-        await queues.write(wrong)
-        assert await queues.read() == by_queue(BY_HAND)
-        assert (await asyncio.to_thread(root_of, wire)).tree == tree_of(BY_HAND, TEN)
-
-    asyncio.run(main())
+async def test_drift_is_found_and_repaired(wire: Namespace, damage: str) -> None:
+    queues = driver(wire)
+    await queues.write(BY_HAND)
+    wire.run(damage)
+    read = await queues.read()
+    wrong = [s for s in BY_HAND if read.get((s.port, s.queue)) != s]
+    assert wrong
+    await queues.write(wrong)
+    assert await queues.read() == by_queue(BY_HAND)
+    assert (await asyncio.to_thread(root_of, wire)).tree == tree_of(BY_HAND, TEN)
 
 
 def refusal(queues: Bmv2Queues, settings: tuple[QueueSetting, ...] = STRICT) -> str:

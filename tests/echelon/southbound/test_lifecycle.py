@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +27,6 @@ from echelon.southbound.lifecycle import (
     Ping,
     ReportPrimary,
     Start,
-    State,
     Stop,
     TermRaised,
     Tick,
@@ -41,10 +39,6 @@ from tests.drawing import examples
 
 TIMING = Timing()
 LONGEST_DELAY_S = max(TIMING.unreachable_retry_s, TIMING.failed_retry_s, TIMING.audit_s, TIMING.heartbeat_s)
-
-
-def test_the_api_knows_every_state() -> None:
-    assert get_args(State) == get_args(State)
 
 
 class World(RuleBasedStateMachine):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -111,7 +110,9 @@ class Prober:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_no_packet_is_dropped_or_misrouted_while_plans_change(rig: Any, diamond_fabric: Fabric, seed: int) -> None:
+async def test_no_packet_is_dropped_or_misrouted_while_plans_change(
+    rig: Any, diamond_fabric: Fabric, seed: int
+) -> None:
     random = Random(seed)
     plans = [random_plan(random) for _ in range(8)]
     lowering = Lowering(diamond_fabric, dict.fromkeys(diamond_fabric.switches, softswitch()))
@@ -137,31 +138,28 @@ def test_no_packet_is_dropped_or_misrouted_while_plans_change(rig: Any, diamond_
                     if way not in allowed[key]:
                         wrong.append(f"{key}: {way} is none of {allowed[key]} after {update}")
 
-    async def main() -> None:
-        async with rig.session() as session:
-            first = lowering.lower(plans[0], IDENTITIES, version=1)["s1"]
-            await session.reconcile(first)
-            rig.device.write_all = one_by_one
-            for version, (before, after) in enumerate(pairwise(plans), start=2):
-                old, new = ways(before), ways(after)
-                in_part = {**ways_in_part(before), **ways_in_part(after)}
-                default = {Way(port, after.best_effort_queue) for port in PORT_OF.values()}
-                allowed.clear()
-                for key in prober.probe():
-                    known = [at[key] for at in (old, new) if key in at]
-                    # A flow in both: its old or new port, its old or new queue.
-                    allowed[key] = {Way(a.port, b.queue) for a in known for b in known}
-                    if len(known) < 2:
-                        # In one of them: as there, also where others of its job are not known (yet); or it is not
-                        # known itself, which is best effort over any of the equal paths.
-                        allowed[key] |= default | in_part.get(key, set())
-                intent = lowering.lower(after, IDENTITIES, version=version)["s1"]
-                (await session.update(intent)).require()
-                lowering.numbering.settle("s1", version)
-                assert wrong == []
-                at_rest = prober.probe()
-                assert {key: way for key, way in at_rest.items() if key in new} == new
-                assert {way for key, way in at_rest.items() if key not in new} <= default
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+    async with rig.session() as session:
+        first = lowering.lower(plans[0], IDENTITIES, version=1)["s1"]
+        await session.reconcile(first)
+        rig.device.write_all = one_by_one
+        for version, (before, after) in enumerate(pairwise(plans), start=2):
+            old, new = ways(before), ways(after)
+            in_part = {**ways_in_part(before), **ways_in_part(after)}
+            default = {Way(port, after.best_effort_queue) for port in PORT_OF.values()}
+            allowed.clear()
+            for key in prober.probe():
+                known = [at[key] for at in (old, new) if key in at]
+                # A flow in both: its old or new port, its old or new queue.
+                allowed[key] = {Way(a.port, b.queue) for a in known for b in known}
+                if len(known) < 2:
+                    # In one of them: as there, also where others of its job are not known (yet); or it is not
+                    # known itself, which is best effort over any of the equal paths.
+                    allowed[key] |= default | in_part.get(key, set())
+            intent = lowering.lower(after, IDENTITIES, version=version)["s1"]
+            (await session.update(intent)).require()
+            lowering.numbering.settle("s1", version)
+            assert wrong == []
+            at_rest = prober.probe()
+            assert {key: way for key, way in at_rest.items() if key in new} == new
+            assert {way for key, way in at_rest.items() if key not in new} <= default
     assert probes > 100

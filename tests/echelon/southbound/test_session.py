@@ -22,18 +22,10 @@ from echelon.southbound.errors import SouthboundError
 from echelon.southbound.session import Applied, SwitchSession
 from echelon.targets.softswitch.queues import GnmiQueues
 from softswitch.tm import QueueConfig
-from tests.echelon.southbound.conftest import PRIMARY
+from tests.echelon.southbound.conftest import PRIMARY, bare, flow_entry
 
 MakeIntent = Callable[..., Intent]
 WRITES = {"write", "gnmi_set"}
-
-
-def during_session(rig: Any, work: Callable[[SwitchSession], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with rig.session() as session:
-            await work(session)
-
-    asyncio.run(asyncio.wait_for(main(), 30))
 
 
 def writes(kinds: list[str]) -> Counter[str]:
@@ -45,19 +37,9 @@ def state(rig: Any) -> object:
     return entries, {port: [s.config(q) for q in range(LEVELS)] for port, s in rig.ports.items()}
 
 
-def bare(*entries: TableEntry) -> Intent:
-    return Intent("s1", (Part("test", entries),))
-
-
-def flow_entry(number: int, queue: int = 1) -> TableEntry:
-    call = ActionCall("fixed", (("port", 1), ("dst_mac", 2), ("queue", queue)))
-    return TableEntry("flow", (("flow", number),), (call,))
-
-
-def test_an_empty_switch_is_filled_and_then_left_alone(rig: Any, make_intent: MakeIntent) -> None:
+async def test_an_empty_switch_is_filled_and_then_left_alone(rig: Any, make_intent: MakeIntent) -> None:
     intent = make_intent(schedule=tuple(QueuePlan(level=0) for _ in range(LEVELS)))
-
-    async def work(session: SwitchSession) -> None:
+    async with rig.session() as session:
         assert session.entries == 0
         first = await session.reconcile(intent)
         assert (first.inserts, first.modifies, first.deletes) == (len(intent.entries), 0, 0)
@@ -73,31 +55,23 @@ def test_an_empty_switch_is_filled_and_then_left_alone(rig: Any, make_intent: Ma
         assert state(rig) == before
         assert session.entries == len(intent.entries) == len(rig.held())
 
-    during_session(rig, work)
 
-
-def test_another_controller_finds_everything_done(rig: Any, make_intent: MakeIntent) -> None:
-    async def work(session: SwitchSession) -> None:
-        change = await session.reconcile(make_intent())
-        totals.append(len(change))
-
-    totals: list[int] = []
-    during_session(rig, work)
+async def test_another_controller_finds_everything_done(rig: Any, make_intent: MakeIntent) -> None:
+    async with rig.session() as session:
+        assert len(await session.reconcile(make_intent())) > 0
     before = state(rig)
     rig.kinds()
-    during_session(rig, work)
+    async with rig.session() as session:
+        assert len(await session.reconcile(make_intent())) == 0
     kinds = rig.kinds()
-    assert totals[0] > 0
-    assert totals[1] == 0
     assert writes(kinds) == {}
     assert "set_pipeline" not in kinds, "the program is there already; pushing it again would empty the tables"
     assert state(rig) == before
 
 
-def test_what_was_done_behind_the_controllers_back_is_repaired(rig: Any, make_intent: MakeIntent) -> None:
+async def test_what_was_done_behind_the_controllers_back_is_repaired(rig: Any, make_intent: MakeIntent) -> None:
     intent = make_intent()
-
-    async def work(session: SwitchSession) -> None:
+    async with rig.session() as session:
         await session.reconcile(intent)
         before = state(rig)
         held = rig.held()
@@ -122,11 +96,9 @@ def test_what_was_done_behind_the_controllers_back_is_repaired(rig: Any, make_in
         assert writes(rig.kinds()) == {"write": 4, "gnmi_set": 1}
         assert state(rig) == before
 
-    during_session(rig, work)
 
-
-def test_a_changed_intent_writes_its_own_difference_without_reading(rig: Any, make_intent: MakeIntent) -> None:
-    async def work(session: SwitchSession) -> None:
+async def test_a_changed_intent_writes_its_own_difference_without_reading(rig: Any, make_intent: MakeIntent) -> None:
+    async with rig.session() as session:
         await session.reconcile(make_intent())
         rig.kinds()
         other_queue = await session.update(make_intent(fixed_queue=5))
@@ -148,8 +120,6 @@ def test_a_changed_intent_writes_its_own_difference_without_reading(rig: Any, ma
         rig.kinds()
         assert not await session.reconcile(make_intent(fixed_queue=5, offset_s=Fraction(2), without=["by_queue"]))
 
-    during_session(rig, work)
-
 
 def batches(rig: Any) -> list[list[tuple[int, int]]]:
     """Return a list that collects kind and table of every update, batch by batch, from now on."""
@@ -166,10 +136,9 @@ def batches(rig: Any) -> list[list[tuple[int, int]]]:
     return seen
 
 
-def test_what_packets_look_up_last_is_written_first_and_deleted_last(rig: Any, make_intent: MakeIntent) -> None:
+async def test_what_packets_look_up_last_is_written_first_and_deleted_last(rig: Any, make_intent: MakeIntent) -> None:
     """No packet may be classified while the entries that its class needs are not there yet, or no longer there."""
-
-    async def work(session: SwitchSession) -> None:
+    async with rig.session() as session:
         lookups = [table.id for table in session.schema.tables]
         seen = batches(rig)
         await session.reconcile(make_intent())
@@ -184,11 +153,9 @@ def test_what_packets_look_up_last_is_written_first_and_deleted_last(rig: Any, m
         assert [batch.pop() for batch in deleted] == sorted(order)
         assert rig.held() == []
 
-    during_session(rig, work)
 
-
-def test_new_entries_come_before_changed_ones_and_those_before_the_ones_that_go(rig: Any) -> None:
-    async def work(session: SwitchSession) -> None:
+async def test_new_entries_come_before_changed_ones_and_those_before_the_ones_that_go(rig: Any) -> None:
+    async with rig.session() as session:
         await session.reconcile(bare(flow_entry(0), flow_entry(1)))
         seen = batches(rig)
         await session.update(bare(flow_entry(1, queue=2), flow_entry(2)))
@@ -198,13 +165,10 @@ def test_new_entries_come_before_changed_ones_and_those_before_the_ones_that_go(
             {p4r.Update.DELETE},
         ]
 
-    during_session(rig, work)
 
-
-def test_more_entries_than_a_batch(rig: Any) -> None:
+async def test_more_entries_than_a_batch(rig: Any) -> None:
     entries = tuple(flow_entry(number) for number in range(2500))
-
-    async def work(session: SwitchSession) -> None:
+    async with rig.session() as session:
         await session.reconcile(bare(*entries))
         assert writes(rig.kinds()) == {"write": 3}
         assert len(rig.held()) == 2500
@@ -215,8 +179,6 @@ def test_more_entries_than_a_batch(rig: Any) -> None:
         assert writes(rig.kinds()) == {"write": 2 + 1 + 2}
         assert len(rig.held()) == 2500
 
-    during_session(rig, work)
-
 
 def message(session: SwitchSession, entry: TableEntry, metadata: bytes = b"") -> p4r.TableEntry:
     """Return the entry as another client would write it."""
@@ -225,10 +187,9 @@ def message(session: SwitchSession, entry: TableEntry, metadata: bytes = b"") ->
     return out
 
 
-def test_an_entry_of_somebody_else_stays_and_is_reported_and_the_rest_is_written(rig: Any) -> None:
+async def test_an_entry_of_somebody_else_stays_and_is_reported_and_the_rest_is_written(rig: Any) -> None:
     wanted = bare(*(flow_entry(number) for number in range(20)))
-
-    async def work(session: SwitchSession) -> None:
+    async with rig.session() as session:
         await session.reconcile(bare())
         theirs = [message(session, flow_entry(7, queue=6), b"another"), message(session, flow_entry(99))]
         rig.meddle(p4r.Update.INSERT, *theirs)
@@ -252,43 +213,33 @@ def test_an_entry_of_somebody_else_stays_and_is_reported_and_the_rest_is_written
         assert (last.inserts, last.refused) == (20, ())
         last.require()
 
-    during_session(rig, work)
 
-
-def test_two_services_leave_each_others_entries_alone(rig: Any) -> None:
+async def test_two_services_leave_each_others_entries_alone(rig: Any) -> None:
     ranges = {"red": range(10), "blue": range(5, 15)}
-
-    async def work() -> None:
-        held = []
-        for term, name in enumerate(("red", "blue") * 3, start=PRIMARY):
-            owner, wanted = owner_of(name), bare(*(flow_entry(number) for number in ranges[name]))
-            async with SwitchSession(
-                "s1", rig.server.address, 1, program(), election_id=term, owner=owner, queues=GnmiQueues("s1")
-            ) as session:
-                applied = await session.reconcile(wanted)
-            held.append(rig.held())
-            if name == "blue":
-                assert {refused.match for refused in applied.refused} == {f"flow={number}" for number in range(5, 10)}
-        assert {entry.metadata for entry in held[0]} == {b"echelon:red"}
-        assert [entry for entry in held[1] if entry.metadata == b"echelon:red"] == held[0]
-        assert len(held[1]) == 15
-        assert held[1] == held[2] == held[3] == held[4] == held[5]
-
-    asyncio.run(asyncio.wait_for(work(), 60))
+    held = []
+    for term, name in enumerate(("red", "blue") * 3, start=PRIMARY):
+        owner, wanted = owner_of(name), bare(*(flow_entry(number) for number in ranges[name]))
+        async with SwitchSession(
+            "s1", rig.server.address, 1, program(), election_id=term, owner=owner, queues=GnmiQueues("s1")
+        ) as session:
+            applied = await session.reconcile(wanted)
+        held.append(rig.held())
+        if name == "blue":
+            assert {refused.match for refused in applied.refused} == {f"flow={number}" for number in range(5, 10)}
+    assert {entry.metadata for entry in held[0]} == {b"echelon:red"}
+    assert [entry for entry in held[1] if entry.metadata == b"echelon:red"] == held[0]
+    assert len(held[1]) == 15
+    assert held[1] == held[2] == held[3] == held[4] == held[5]
 
 
-def test_entries_that_name_no_service_are_adopted(rig: Any) -> None:
+async def test_entries_that_name_no_service_are_adopted(rig: Any) -> None:
     wanted = bare(*(flow_entry(number) for number in range(5)))
-
-    async def work() -> None:
-        for term, owner in enumerate((OWNER, owner_of("lab"), owner_of("lab"), owner_of("other")), start=PRIMARY):
-            async with SwitchSession(
-                "s1", rig.server.address, 1, program(), election_id=term, owner=owner, queues=GnmiQueues("s1")
-            ) as session:
-                applied.append(await session.reconcile(wanted))
-
     applied: list[Applied] = []
-    asyncio.run(asyncio.wait_for(work(), 60))
+    for term, owner in enumerate((OWNER, owner_of("lab"), owner_of("lab"), owner_of("other")), start=PRIMARY):
+        async with SwitchSession(
+            "s1", rig.server.address, 1, program(), election_id=term, owner=owner, queues=GnmiQueues("s1")
+        ) as session:
+            applied.append(await session.reconcile(wanted))
     assert [(one.inserts, one.modifies, one.deletes, len(one.refused)) for one in applied] == [
         (5, 0, 0, 0),
         (0, 5, 0, 0),
@@ -298,8 +249,8 @@ def test_entries_that_name_no_service_are_adopted(rig: Any) -> None:
     assert {entry.metadata for entry in rig.held()} == {b"echelon:lab"}
 
 
-def test_our_own_entry_that_was_not_known_of_is_taken_over(rig: Any) -> None:
-    async def work(session: SwitchSession) -> None:
+async def test_our_own_entry_that_was_not_known_of_is_taken_over(rig: Any) -> None:
+    async with rig.session() as session:
         await session.reconcile(bare())
         rig.meddle(
             p4r.Update.INSERT,
@@ -311,11 +262,9 @@ def test_our_own_entry_that_was_not_known_of_is_taken_over(rig: Any) -> None:
         assert session.entries == len(rig.held()) == 9
         assert not await session.reconcile(bare(*(flow_entry(number) for number in range(9))))
 
-    during_session(rig, work)
 
-
-def test_entries_that_vanished_behind_the_controllers_back_are_no_obstacle(rig: Any) -> None:
-    async def work(session: SwitchSession) -> None:
+async def test_entries_that_vanished_behind_the_controllers_back_are_no_obstacle(rig: Any) -> None:
+    async with rig.session() as session:
         await session.reconcile(bare(*(flow_entry(number) for number in range(9))))
         gone = [entry for entry in rig.held() if entry.match[0].exact.value in (b"\1", b"\2", b"\3")]
         assert len(gone) == 3
@@ -325,17 +274,15 @@ def test_entries_that_vanished_behind_the_controllers_back_are_no_obstacle(rig: 
         assert (change.refused, session.entries, len(rig.held())) == ((), 3, 3)
         assert not await session.reconcile(wanted)
 
-    during_session(rig, work)
 
-
-def test_what_finds_no_room_is_tried_again_when_something_has_gone(rig: Any) -> None:
+async def test_what_finds_no_room_is_tried_again_when_something_has_gone(rig: Any) -> None:
     def marks(*dscps: int) -> list[TableEntry]:
         return [
             TableEntry("queue_to_dscp", (("queue", queue),), (ActionCall("set_dscp", (("dscp", dscp),)),))
             for queue, dscp in enumerate(dscps)
         ]
 
-    async def work(session: SwitchSession) -> None:
+    async with rig.session() as session:
         await session.reconcile(bare(*marks(1, 2, 3)))
         rig.device.switch.tables["EchelonIngress.flow.flow"].max_size = 5
         full = await session.update(bare(*marks(1, 2, 3), *(flow_entry(number) for number in range(7))))
@@ -351,15 +298,12 @@ def test_what_finds_no_room_is_tried_again_when_something_has_gone(rig: Any) -> 
         assert (await session.update(kept)).refused == ()
         assert not await session.reconcile(kept)
 
-    during_session(rig, work)
 
-
-def test_an_entry_that_can_be_on_no_switch_is_refused_here_and_the_rest_is_written(rig: Any) -> None:
+async def test_an_entry_that_can_be_on_no_switch_is_refused_here_and_the_rest_is_written(rig: Any) -> None:
     good = tuple(flow_entry(number) for number in range(5))
     bad = (flow_entry(77)._replace(table="nowhere"), flow_entry(1 << 16), flow_entry(78, queue=8))
     twice = Part("b", (flow_entry(3, queue=2), flow_entry(6)))
-
-    async def work(session: SwitchSession) -> None:
+    async with rig.session() as session:
         await session.reconcile(bare())
         for change in (
             await session.update(Intent("s1", (Part("a", (*good, *bad)), twice))),
@@ -380,16 +324,13 @@ def test_an_entry_that_can_be_on_no_switch_is_refused_here_and_the_rest_is_writt
         assert (session.entries, len(rig.held())) == (2, 2)
         assert not await session.reconcile(Intent("s1", (twice,)))
 
-    during_session(rig, work)
 
-
-def test_only_parts_that_are_new_objects_are_looked_into(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_parts_that_are_new_objects_are_looked_into(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [Part(f"job {job}", tuple(flow_entry(100 * job + number) for number in range(10))) for job in range(100)]
     encoded: list[TableEntry] = []
     encode = Codec.encode
     monkeypatch.setattr(Codec, "encode", lambda codec, entry: (encoded.append(entry), encode(codec, entry))[1])
-
-    async def work(session: SwitchSession) -> None:
+    async with rig.session() as session:
         await session.reconcile(Intent("s1", tuple(parts)))
         encoded.clear()
         rig.kinds()
@@ -407,11 +348,9 @@ def test_only_parts_that_are_new_objects_are_looked_into(rig: Any, monkeypatch: 
         assert len(await session.update(Intent("s1", ()))) == 992
         assert rig.held() == []
 
-    during_session(rig, work)
-
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 5, 20, 60])
-def test_a_call_that_was_cancelled_leaves_nothing_half_known(rig: Any, turns: int) -> None:
+async def test_a_call_that_was_cancelled_leaves_nothing_half_known(rig: Any, turns: int) -> None:
     """The call is cancelled after so many turns of the event loop: while entries are encoded, read or written."""
     old = Intent("s1", (Part("old", tuple(flow_entry(number) for number in range(3000))),))
     new = Intent("s1", tuple(Part(str(j), tuple(flow_entry(100 * j + n) for n in range(90))) for j in range(50)))
@@ -423,7 +362,7 @@ def test_a_call_that_was_cancelled_leaves_nothing_half_known(rig: Any, turns: in
         task.cancel()
         await asyncio.wait([task])
 
-    async def work(session: SwitchSession) -> None:
+    async with rig.session() as session:
         await session.reconcile(old)
         await cancelled(session.update(new))
         assert (await session.update(new)).refused == ()
@@ -434,13 +373,11 @@ def test_a_call_that_was_cancelled_leaves_nothing_half_known(rig: Any, turns: in
         await cancelled(session.compare(new))
         assert not await session.reconcile(old)
 
-    during_session(rig, work)
 
-
-def test_a_comparison_says_what_a_reconciliation_would_write_and_writes_nothing(
+async def test_a_comparison_says_what_a_reconciliation_would_write_and_writes_nothing(
     rig: Any, make_intent: MakeIntent
 ) -> None:
-    async def work(session: SwitchSession) -> None:
+    async with rig.session() as session:
         await session.reconcile(bare(flow_entry(1), flow_entry(2)))
         rig.meddle(p4r.Update.INSERT, message(session, flow_entry(5), b"another"))
         wanted = Intent("s1", (Part("a", (flow_entry(2, queue=6), flow_entry(3))), Part("b", (flow_entry(5),))))
@@ -466,10 +403,8 @@ def test_a_comparison_says_what_a_reconciliation_would_write_and_writes_nothing(
         )
         assert not await session.compare(make_intent())
 
-    during_session(rig, work)
 
-
-def test_queue_settings_arrive(rig: Any, make_intent: MakeIntent) -> None:
+async def test_queue_settings_arrive(rig: Any, make_intent: MakeIntent) -> None:
     schedule = tuple(
         QueuePlan(
             level=LEVELS - 1 - q,
@@ -479,11 +414,8 @@ def test_queue_settings_arrive(rig: Any, make_intent: MakeIntent) -> None:
         )
         for q in range(LEVELS)
     )
-
-    async def work(session: SwitchSession) -> None:
+    async with rig.session() as session:
         await session.reconcile(make_intent(schedule=schedule))
-
-    during_session(rig, work)
     for q in range(LEVELS):
         config = rig.ports[3].config(q)
         assert (config.level, config.weight) == (7 - q, 1 + 100 * q)
@@ -492,20 +424,17 @@ def test_queue_settings_arrive(rig: Any, make_intent: MakeIntent) -> None:
         assert (rig.ports[2].config(q).level, rig.ports[2].config(q).max_rate_bps) == (q, None)
 
 
-def test_queues_that_the_switch_refuses(rig: Any, make_intent: MakeIntent) -> None:
+async def test_queues_that_the_switch_refuses(rig: Any, make_intent: MakeIntent) -> None:
     intent = make_intent()
     nowhere = replace(intent, queues=(replace(intent.queues[0], port=77), *intent.queues[1:]))
-
-    async def work(session: SwitchSession) -> None:
+    async with rig.session() as session:
         before = state(rig)
         with pytest.raises(SouthboundError, match=r"switch s1: queue configuration refused: .*77"):
             await session.reconcile(nowhere)
         assert state(rig) == before, "all or nothing, and queues before entries"
 
-    during_session(rig, work)
 
-
-def test_digests_are_configured_once_and_changed_in_place(rig: Any) -> None:
+async def test_digests_are_configured_once_and_changed_in_place(rig: Any) -> None:
     def intent(size: int) -> Intent:
         return Intent("s1", (), (), (DigestSetting("flow_event_t", size, 5, 7),))
 
@@ -516,18 +445,15 @@ def test_digests_are_configured_once_and_changed_in_place(rig: Any) -> None:
         config = entity.digest_entry.config
         return config.max_list_size, config.max_timeout_ns, config.ack_timeout_ns
 
-    async def work(session: SwitchSession) -> None:
-        for size in (3, 3, 4):
-            await session.reconcile(intent(size))
-            assert configured() == (size, 5, 7)
-
-    during_session(rig, work)
-    assert writes(rig.kinds()) == {"write": 2}
-    during_session(rig, work)
-    assert writes(rig.kinds()) == {"write": 2}, "3 instead of 4, and 4 again"
+    for _ in range(2):
+        async with rig.session() as session:
+            for size in (3, 3, 4):
+                await session.reconcile(intent(size))
+                assert configured() == (size, 5, 7)
+        assert writes(rig.kinds()) == {"write": 2}, "the second time 3 instead of 4, and 4 again"
 
 
-def test_a_group_in_the_place_of_a_digest_is_an_answer_that_cannot_be_read(
+async def test_a_group_in_the_place_of_a_digest_is_an_answer_that_cannot_be_read(
     rig: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = rig.device.read
@@ -539,18 +465,15 @@ def test_a_group_in_the_place_of_a_digest_is_an_answer_that_cannot_be_read(
             return iter([p4r.ReadResponse(entities=[p4r.Entity(action_profile_group=group)])])
         return honest(request)
 
-    async def work(session: SwitchSession) -> None:
+    async with rig.session() as session:
         monkeypatch.setattr(rig.device, "read", lying)
         with pytest.raises(SouthboundError, match="reading digests: an answer cannot be read"):
             await session.reconcile(Intent("s1", (), (), (DigestSetting("flow_event_t", 3, 5, 7),)))
 
-    during_session(rig, work)
 
-
-def test_byte_counters(rig: Any) -> None:
+async def test_byte_counters(rig: Any) -> None:
     entries = [flow_entry(number) for number in (0, 1, 2)]
-
-    async def work(session: SwitchSession) -> None:
+    async with rig.session() as session:
         await session.reconcile(bare(*entries[:2]))
         counted = message(session, entries[1], b"echelon")
         counted.counter_data.byte_count, counted.counter_data.packet_count = 12345, 9
@@ -561,32 +484,18 @@ def test_byte_counters(rig: Any) -> None:
         assert await session.bytes_seen([]) == {}
         assert rig.kinds() == []
 
-    during_session(rig, work)
 
-
-def test_no_server(rig: Any) -> None:
-    rig.server.stop()
-
-    async def work(session: SwitchSession) -> None:
-        raise AssertionError("connected to nobody")
-
-    with pytest.raises(SouthboundError, match=rf"switch s1: no P4Runtime session at {rig.server.address}: .*check"):
-        during_session(rig, work)
-
-
-def test_a_wrong_device_id(rig: Any) -> None:
-    async def main() -> None:
-        async with rig.session(device_id=9):
-            raise AssertionError("there is no device 9")
-
+async def test_no_device_and_no_server(rig: Any) -> None:
     with pytest.raises(SouthboundError, match=r"switch s1: no P4Runtime session.*no device 9"):
-        asyncio.run(main())
+        await rig.session(device_id=9).__aenter__()
+    rig.server.stop()
+    with pytest.raises(SouthboundError, match=rf"switch s1: no P4Runtime session at {rig.server.address}: .*check"):
+        await rig.session().__aenter__()
 
 
-def test_a_switch_that_obeys_another_controller(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_switch_that_obeys_another_controller(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("echelon.southbound.session._TAKEOVER_S", 0.1)
-
-    async def work(session: SwitchSession) -> None:
+    async with rig.session() as session:
         rig.kinds()
         with pytest.raises(SouthboundError, match=r"switch late: another controller is primary \(election id 10\)"):
             async with rig.session("late"):
@@ -594,23 +503,17 @@ def test_a_switch_that_obeys_another_controller(rig: Any, monkeypatch: pytest.Mo
         assert writes(rig.kinds()) == {}
         await session.reconcile(bare(flow_entry(0)))
 
-    during_session(rig, work)
 
-
-def test_a_program_that_the_switch_does_not_take(rig: Any, tmp_path: Path) -> None:
+async def test_a_program_that_the_switch_does_not_take(rig: Any, tmp_path: Path) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text("{}")
-
-    async def main() -> None:
+    with pytest.raises(SouthboundError, match=r"switch s1 at .* does not take the P4 program: "):
         async with SwitchSession("s1", rig.server.address, 1, P4Program("broken", program().p4info, broken)):
             raise AssertionError("no switch runs that")
 
-    with pytest.raises(SouthboundError, match=r"switch s1 at .* does not take the P4 program: "):
-        asyncio.run(asyncio.wait_for(main(), 20))
 
-
-def test_a_switch_that_goes_away(rig: Any, make_intent: MakeIntent) -> None:
-    async def work(session: SwitchSession) -> None:
+async def test_a_switch_that_goes_away(rig: Any, make_intent: MakeIntent) -> None:
+    async with rig.session() as session:
         await session.reconcile(make_intent())
         listening = asyncio.ensure_future(anext(aiter(session.digests("flow_event_t"))))
         await asyncio.sleep(0)
@@ -622,5 +525,3 @@ def test_a_switch_that_goes_away(rig: Any, make_intent: MakeIntent) -> None:
                 await broken
         with pytest.raises(SouthboundError, match="closed or broken"):
             await session.bytes_seen(make_intent().flow_entries.values())
-
-    during_session(rig, work)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -14,6 +14,7 @@ from echelon.southbound.encoding import UpdateKind, write_header, write_request
 from echelon.southbound.session import SwitchSession
 from plugins.study.bench.southbound.switches import running
 from plugins.study.bench.switch.targets import BMV2
+from tests.echelon.southbound.conftest import bare, flow_entry
 
 pytestmark = [
     pytest.mark.bmv2,
@@ -29,15 +30,6 @@ def address() -> Iterator[str]:
         yield found
 
 
-def intent(*entries: TableEntry) -> Intent:
-    return Intent("s1", (Part("test", entries),))
-
-
-def flow(number: int, queue: int = 1) -> TableEntry:
-    call = ActionCall("fixed", (("port", 1), ("dst_mac", 2), ("queue", queue)))
-    return TableEntry("flow", (("flow", number),), (call,))
-
-
 def slack(number: int, queue: int = 1) -> TableEntry:
     call = ActionCall("set_queue", (("queue", queue), ("lowest", 7)))
     return TableEntry("level", (("profile", 1), ("key", Interval(number * 10, number * 10 + 9))), (call,), 1)
@@ -48,14 +40,12 @@ def group(number: int, *ports: int) -> TableEntry:
     return TableEntry("ecmp", (("group", number),), calls)
 
 
-def during(address: str, work: Callable[[SwitchSession, P4RuntimeChannel], Awaitable[None]]) -> None:
-    async def main() -> None:
-        channel = P4RuntimeChannel(address)
-        async with SwitchSession("s1", address, 1, program()) as session:
-            await work(session, channel)
-        await channel.close()
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+@asynccontextmanager
+async def during(address: str) -> AsyncIterator[tuple[SwitchSession, P4RuntimeChannel]]:
+    channel = P4RuntimeChannel(address)
+    async with SwitchSession("s1", address, 1, program()) as session:
+        yield session, channel
+    await channel.close()
 
 
 async def meddle(
@@ -67,14 +57,20 @@ async def meddle(
     await channel.write(write_request(write_header(1, PRIMARY), kind, raw), len(raw))
 
 
-def test_what_is_in_the_way_is_told_apart(address: str) -> None:
-    async def work(session: SwitchSession, channel: P4RuntimeChannel) -> None:
-        await session.reconcile(intent())
+async def test_what_is_in_the_way_is_told_apart(address: str) -> None:
+    async with during(address) as (session, channel):
+        await session.reconcile(bare())
         await meddle(
-            session, channel, UpdateKind.INSERT, flow(1, queue=5), slack(1, queue=5), group(1, 2, 3), mark=b"echelon"
+            session,
+            channel,
+            UpdateKind.INSERT,
+            flow_entry(1, queue=5),
+            slack(1, queue=5),
+            group(1, 2, 3),
+            mark=b"echelon",
         )
-        await meddle(session, channel, UpdateKind.INSERT, flow(2), slack(2), group(2, 3), mark=b"another")
-        wanted = intent(*(make(n) for make in (flow, slack) for n in range(4)), *(group(n, 2, 1) for n in range(4)))
+        await meddle(session, channel, UpdateKind.INSERT, flow_entry(2), slack(2), group(2, 3), mark=b"another")
+        wanted = bare(*(make(n) for make in (flow_entry, slack) for n in range(4)), *(group(n, 2, 1) for n in range(4)))
         change = await session.update(wanted)
         assert sorted((refused.table, refused.match) for refused in change.refused) == [
             ("ecmp", "group=2"),
@@ -84,46 +80,40 @@ def test_what_is_in_the_way_is_told_apart(address: str) -> None:
         assert session.entries == 9
         again = await session.reconcile(wanted)
         assert (len(again), again.foreign, len(again.refused)) == (0, 3, 3)
-        await session.reconcile(intent())
+        await session.reconcile(bare())
         assert (session.entries, session.foreign) == (0, 3)
 
-    during(address, work)
 
-
-def test_what_vanished_is_no_obstacle(address: str) -> None:
-    async def work(session: SwitchSession, channel: P4RuntimeChannel) -> None:
-        some = [*(flow(n) for n in range(6)), *(slack(n) for n in range(6)), *(group(n, 1, 2) for n in range(6))]
-        (await session.reconcile(intent(*some))).require()
+async def test_what_vanished_is_no_obstacle(address: str) -> None:
+    async with during(address) as (session, channel):
+        some = [*(flow_entry(n) for n in range(6)), *(slack(n) for n in range(6)), *(group(n, 1, 2) for n in range(6))]
+        (await session.reconcile(bare(*some))).require()
         await meddle(session, channel, UpdateKind.DELETE, *some[1::3], mark=b"echelon")
         changed = [
-            *(flow(n, queue=2) for n in range(3)),
+            *(flow_entry(n, queue=2) for n in range(3)),
             *(slack(n, queue=2) for n in range(3)),
             *(group(n, 3) for n in range(3)),
         ]
-        change = await session.update(intent(*changed))
+        change = await session.update(bare(*changed))
         change.require()
         assert session.entries == 9
-        assert not await session.reconcile(intent(*changed))
-
-    during(address, work)
+        assert not await session.reconcile(bare(*changed))
 
 
-def test_a_full_table(address: str) -> None:
+async def test_a_full_table(address: str) -> None:
     def known(job: int, number: int) -> TableEntry:
         call = ActionCall("set_flow", (("flow", 0),))
         return TableEntry("shim_flow", (("job", job), ("flow", number)), (call,))
 
-    async def work(session: SwitchSession, channel: P4RuntimeChannel) -> None:
-        full = intent(*(known(1, number) for number in range(16384)))
+    async with during(address) as (session, _channel):
+        full = bare(*(known(1, number) for number in range(16384)))
         (await session.reconcile(full)).require()
         extra = (known(2, 0), known(2, 1))
         change = await session.update(Intent("s1", (*full.parts, Part("more", extra))))
         # BMv2 has no better word for it.
         assert [refused.code for refused in change.refused] == ["UNKNOWN"] * 2
         assert session.entries == 16384
-        turned = await session.update(intent(*extra))
+        turned = await session.update(bare(*extra))
         turned.require()
         assert (turned.inserts, turned.deletes) == (2, 16384)
-        assert not await session.reconcile(intent(*extra))
-
-    during(address, work)
+        assert not await session.reconcile(bare(*extra))

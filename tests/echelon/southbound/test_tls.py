@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,38 +18,13 @@ from echelon.southbound.events import Acknowledged, SwitchChanged, SwitchEvent
 from echelon.southbound.lifecycle import Timing
 from echelon.southbound.tls import TlsError, TlsFiles
 from tests.echelon.southbound.switch_process import PATIENCE_S, switch_process
-
-NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256")
-
-
-def openssl(*arguments: str | Path) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+from tests.softswitch.p4runtime.test_tls import Authority, make_authority, openssl
 
 
-@dataclass(frozen=True)
-class Authority:
-    home: Path
-
-    @property
-    def certificate(self) -> Path:
-        return self.home / "ca.crt"
-
-    def issue(self, name: str) -> tuple[Path, Path]:
-        """Return the certificate and key for `name` on loopback."""
-        key, request, out = (self.home / f"{name}.{suffix}" for suffix in ("key", "csr", "crt"))
-        extensions = self.home / "extensions"
-        extensions.write_text("subjectAltName=IP:127.0.0.1\n")
-        openssl("req", *NEW_KEY, "-nodes", "-subj", f"/CN={name}", "-keyout", key, "-out", request)
-        authority = ("-CA", self.certificate, "-CAkey", self.home / "ca.key", "-CAcreateserial")
-        openssl("x509", "-req", "-in", request, *authority, "-days", "2", "-extfile", extensions, "-out", out)
-        return out, key
-
-
-def make_authority(home: Path) -> Authority:
-    home.mkdir()
-    subject = ("-days", "2", "-subj", f"/CN={home.name}")
-    openssl("req", "-x509", *NEW_KEY, "-nodes", *subject, "-keyout", home / "ca.key", "-out", home / "ca.crt")
-    return Authority(home)
+def issued(authority: Authority, name: str) -> tuple[Path, Path]:
+    """Return the certificate and key for `name` on loopback."""
+    authority.issue(name, "IP:127.0.0.1")
+    return authority.home / f"{name}.crt", authority.home / f"{name}.key"
 
 
 @dataclass(frozen=True)
@@ -70,8 +44,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     authority = make_authority(home / "authority")
     return Certificates(
         authority,
-        TlsFiles(authority.certificate, *authority.issue("controller")),
-        authority.issue("switch"),
+        TlsFiles(authority.home / "ca.crt", *issued(authority, "controller")),
+        issued(authority, "switch"),
         make_authority(home / "stranger"),
     )
 
@@ -143,7 +117,7 @@ def strict_switch(certificates: Certificates) -> Iterator[str]:
     """Yield the address of a switch that shows a certificate and asks for one."""
     certificate, key = map(str, certificates.switch)
     server = ("--grpc-server-ssl", "--grpc-server-cert", certificate, "--grpc-server-key", key)
-    clients = ("--grpc-server-cacert", str(certificates.authority.certificate), "--grpc-server-with-client-auth")
+    clients = ("--grpc-server-cacert", str(certificates.authority.home / "ca.crt"), "--grpc-server-with-client-auth")
     with switch_process(None, *server, *clients) as process:
         yield process.address
 
@@ -178,10 +152,10 @@ def test_the_right_certificates_are_let_in(certificates: Certificates, strict_sw
 
 def test_all_others_are_not(certificates: Certificates, strict_switch: str) -> None:
     ours = certificates.ours
-    strangers = TlsFiles(certificates.authority.certificate, *certificates.stranger.issue("controller"))
+    strangers = TlsFiles(ours.ca, *issued(certificates.stranger, "controller"))
     cases = {
         "plain text": None,
-        "an authority that has not signed the switch's": replace(ours, ca=certificates.stranger.certificate),
+        "an authority that has not signed the switch's": replace(ours, ca=certificates.stranger.home / "ca.crt"),
         "no certificate of ours": TlsFiles(ca=ours.ca),
         "a certificate of ours by another authority": strangers,
     }
@@ -197,29 +171,25 @@ def test_all_others_are_not(certificates: Certificates, strict_switch: str) -> N
     assert isinstance(attempt(strict_switch, ours, term=101), Acknowledged)
 
 
-def test_a_bad_file_is_named_and_a_corrected_one_taken(
+async def test_a_bad_file_is_named_and_a_corrected_one_taken(
     certificates: Certificates, strict_switch: str, tmp_path: Path
 ) -> None:
     assert certificates.ours.ca is not None
     ca = tmp_path / "ca.pem"
-
-    async def main() -> None:
-        told: asyncio.Queue[SwitchEvent] = asyncio.Queue()
-        endpoint = Endpoint("s1", strict_switch, 1, program(), "softswitch", tls=replace(certificates.ours, ca=ca))
-        connection = SwitchConnection(endpoint, term=200, on_event=told.put_nowait, rng=random.Random(1))
-        connection.set_intent(Intent("s1", ()), 1)
-        running = asyncio.create_task(connection.run())
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                event = await told.get()
-                assert isinstance(event, SwitchChanged)
-                assert event.problem is not None
-                assert event.problem.startswith(f"switch s1: TLS authority {ca}: No such file")
-                ca.write_bytes(certificates.authority.certificate.read_bytes())
-                while not isinstance(await told.get(), Acknowledged):
-                    pass
-        finally:
-            running.cancel()
-            await asyncio.wait([running])
-
-    asyncio.run(main())
+    told: asyncio.Queue[SwitchEvent] = asyncio.Queue()
+    endpoint = Endpoint("s1", strict_switch, 1, program(), "softswitch", tls=replace(certificates.ours, ca=ca))
+    connection = SwitchConnection(endpoint, term=200, on_event=told.put_nowait, rng=random.Random(1))
+    connection.set_intent(Intent("s1", ()), 1)
+    running = asyncio.create_task(connection.run())
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            event = await told.get()
+            assert isinstance(event, SwitchChanged)
+            assert event.problem is not None
+            assert event.problem.startswith(f"switch s1: TLS authority {ca}: No such file")
+            ca.write_bytes(certificates.authority.certificate)
+            while not isinstance(await told.get(), Acknowledged):
+                pass
+    finally:
+        running.cancel()
+        await asyncio.wait([running])

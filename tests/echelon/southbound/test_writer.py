@@ -289,7 +289,7 @@ def test_a_switch_that_contradicts_itself_is_not_asked_for_ever() -> None:
     assert "exists and that it does not" in writing.refused[0].status.message
 
 
-def test_the_next_entries_are_made_ready_while_the_switch_is_at_work() -> None:
+async def test_the_next_entries_are_made_ready_while_the_switch_is_at_work() -> None:
     """Only the next entries are made ready: the intent is not encoded all at once."""
     made: list[int] = []
 
@@ -298,18 +298,15 @@ def test_the_next_entries_are_made_ready_while_the_switch_is_at_work() -> None:
             made.append(number)
             yield Chunk((0, number), UpdateKind.INSERT, (encoded(number, 1),))
 
-    async def main() -> None:
-        at_work: list[list[int]] = []
+    at_work: list[list[int]] = []
 
-        async def write(send: Send) -> None:
-            for _ in range(20):
-                await asyncio.sleep(0)
-            at_work.append(list(made))
+    async def write(send: Send) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        at_work.append(list(made))
 
-        async def read(lookup: LookUp) -> Mapping[bytes, Found]:
-            raise AssertionError("nothing to look up")
+    async def read(lookup: LookUp) -> Mapping[bytes, Found]:
+        raise AssertionError("nothing to look up")
 
-        await carry_out(Writing(chunks(), {}, deletes=False), write, read)
-        assert at_work == [[0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3]]
-
-    asyncio.run(main())
+    await carry_out(Writing(chunks(), {}, deletes=False), write, read)
+    assert at_work == [[0, 1], [0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3]]

@@ -47,7 +47,7 @@ def packet(flow: int, epoch: int, last: bool = False) -> bytes:
     return ShimFrames(address, epoch, 200).data(DataSegment(200, 200, last=last))
 
 
-def test_first_and_last_packets_are_reported() -> None:
+async def test_first_and_last_packets_are_reported() -> None:
     identities = {(f.job, f.flow): ShimIdentity(1, number) for number, f in enumerate(PLAN.flows)}
     intent = lower(PLAN, FABRIC, identities, softswitch())["s1"]
     device = Device(None, 1, ports={port: PortScheduler(10_000_000) for port in (1, 2)}, now_ns=lambda: 0)
@@ -69,23 +69,19 @@ def test_first_and_last_packets_are_reported() -> None:
         ("fixed", 255, 22, Fraction(0), False, True),
     ]
     with Server(device) as server:
-
-        async def main() -> list[FlowEvent]:
-            async with SwitchSession("s1", server.address, 1, program(), queues=GnmiQueues("s1")) as session:
-                await session.reconcile(intent)
-                lists = session.digests(DIGEST)
-                following = asyncio.ensure_future(anext(lists))
-                await asyncio.sleep(0)
-                assert device.switch is not None
-                for time_s, frame in sent:
-                    with device.lock:
-                        assert device.switch.ingress(1, frame, time_s * 10**9)
-                device.tick(23 * 10**9)
-                received = await asyncio.wait_for(following, 10)
-                await lists.aclose()  # type: ignore[attr-defined]
-                return [decode_event("s1", intent.flows, data) for data in received.fields]
-
-        events = asyncio.run(main())
+        async with SwitchSession("s1", server.address, 1, program(), queues=GnmiQueues("s1")) as session:
+            await session.reconcile(intent)
+            lists = session.digests(DIGEST)
+            following = asyncio.ensure_future(anext(lists))
+            await asyncio.sleep(0)
+            assert device.switch is not None
+            for time_s, frame in sent:
+                with device.lock:
+                    assert device.switch.ingress(1, frame, time_s * 10**9)
+            device.tick(23 * 10**9)
+            received = await asyncio.wait_for(following, 10)
+            await lists.aclose()  # type: ignore[attr-defined]
+    events = [decode_event("s1", intent.flows, data) for data in received.fields]
     assert events == [
         FlowEvent("s1", "a", flow, epoch, Fraction(time_s), tardiness_s, started, finished)
         for flow, epoch, time_s, tardiness_s, started, finished in expected

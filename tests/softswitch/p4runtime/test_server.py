@@ -324,11 +324,10 @@ def entry(number: int, port: int = 2) -> fy.P4TableEntry:
     )
 
 
-def test_finsy_writes_reads_and_learns(bare_device: Device) -> None:
+async def test_finsy_writes_reads_and_learns(bare_device: Device) -> None:
     bare_device.qos = type(bare_device.qos)({1: PortScheduler(10**9)})
-
-    async def session(address: str) -> None:
-        async with fy.Switch("s1", address, OPTIONS) as switch:
+    with Server(bare_device) as server:
+        async with fy.Switch("s1", server.address, OPTIONS) as switch:
             assert switch.is_primary
             assert [(port.name, port.up) for port in switch.ports] == [("1", True)]
             await switch.write([+entry(number) for number in range(2000)])
@@ -362,16 +361,12 @@ def test_finsy_writes_reads_and_learns(bare_device: Device) -> None:
             await switch.delete_all()
             assert [item async for item in switch.read(fy.P4TableEntry("exact_table"))] == []
 
-    with Server(bare_device) as server:
-        asyncio.run(session(server.address))
 
-
-def test_finsy_configures_queues() -> None:
+async def test_finsy_configures_queues() -> None:
     ports = {1: PortScheduler(10**9), 2: PortScheduler(10**9)}
     queue = "qos/interfaces/interface[interface-id={}]/output/queues/queue[name={}]/config/softswitch:{}"
-
-    async def session(address: str) -> None:
-        async with fy.GNMIClient(address) as client:
+    with Server(Device(ports=ports)) as server:
+        async with fy.GNMIClient(server.address) as client:
             capabilities = await client.capabilities()
             assert "softswitch" in [model.name for model in capabilities.supported_models]
             await client.set(
@@ -402,21 +397,16 @@ def test_finsy_configures_queues() -> None:
                 [update async for update in changes.synchronize()]
             assert int(caught.value.code) == Code.UNIMPLEMENTED
 
-    with Server(Device(ports=ports)) as server:
-        asyncio.run(session(server.address))
 
-
-def test_two_finsy_controllers_settle_who_is_primary(device: Device) -> None:
-    async def session(address: str) -> None:
-        async with fy.Switch("a", address, OPTIONS) as first, fy.Switch("b", address, OPTIONS) as second:
+async def test_two_finsy_controllers_settle_who_is_primary(device: Device) -> None:
+    with Server(device) as server:
+        at = server.address
+        async with fy.Switch("a", at, OPTIONS) as first, fy.Switch("b", at, OPTIONS) as second:
             assert (first.is_primary, second.is_primary) == (True, False)
             with pytest.raises(fy.P4ClientError) as caught:
                 await second.write([+entry(1)])
             assert int(caught.value.code) == Code.PERMISSION_DENIED
             await first.write([+entry(1)])
-
-    with Server(device) as server:
-        asyncio.run(session(server.address))
 
 
 def test_gnmi_polls_and_changes() -> None:

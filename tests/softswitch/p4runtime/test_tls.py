@@ -24,10 +24,10 @@ class Authority:
 
     home: Path
 
-    def issue(self, name: str) -> tuple[bytes, bytes]:
-        """Return (key, certificate) for `name`."""
+    def issue(self, name: str, place: str = "DNS:localhost") -> tuple[bytes, bytes]:
+        """Return (key, certificate) for `name` at a place."""
         home = self.home
-        (home / "extensions").write_text("subjectAltName=DNS:localhost\n")
+        (home / "extensions").write_text(f"subjectAltName={place}\n")
         openssl("req", *NEW_KEY, "-subj", f"/CN={name}", "-keyout", home / f"{name}.key",
                 "-out", home / f"{name}.csr")  # fmt: skip
         openssl("x509", "-req", "-in", home / f"{name}.csr", "-CA", home / "ca.crt", "-CAkey", home / "ca.key",

@@ -18,6 +18,7 @@ from echelon_tofino.bfruntime.traffic import TrafficManager
 from echelon_tofino.target.queues import BfrtQueues
 from echelon_tofino.target.session import BfrtSession
 from softswitch.tm import PortScheduler
+from tests.coroutines import pytest_pyfunc_call as pytest_pyfunc_call
 from tests.reference.bf_rt_info import bf_rt_info
 
 PORTS = (1, 2, 3)

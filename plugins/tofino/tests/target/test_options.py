@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -27,19 +26,15 @@ def binary(tmp_path: Path) -> Path:
     return made
 
 
-def test_the_binary_is_loaded_once_and_found_running_afterwards(rig: Rig, binary: Path, make_intent: Any) -> None:
+async def test_the_binary_is_loaded_once_and_found_running_afterwards(rig: Rig, binary: Path, make_intent: Any) -> None:
     chosen = options(binary=str(binary))
     open_session = TARGETS["tofino"].session_factory(chosen)
-
-    async def main() -> None:
-        for is_running in (False, True):
-            queues = TARGETS["tofino"].queue_driver(chosen, Site("s1", dict.fromkeys(PORTS, 10_000_000)))
-            async with open_session("s1", rig.server.address, 1, rig.program, queues=queues) as session:
-                # A program that is loaded again has no entries.
-                assert bool(await session.compare(make_intent())) is not is_running
-                await session.reconcile(make_intent())
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+    for is_running in (False, True):
+        queues = TARGETS["tofino"].queue_driver(chosen, Site("s1", dict.fromkeys(PORTS, 10_000_000)))
+        async with open_session("s1", rig.server.address, 1, rig.program, queues=queues) as session:
+            # A program that is loaded again has no entries.
+            assert bool(await session.compare(make_intent())) is not is_running
+            await session.reconcile(make_intent())
     held = rig.device.program
     assert held is not None
     assert (held.binary, held.context) == (binary.read_bytes(), binary.with_name("context.json").read_bytes())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -27,14 +27,6 @@ from plugins.tofino.tests.target.conftest import PORTS, Rig
 from softswitch.tm import QueueConfig
 
 
-def during(rig: Rig, work: Callable[[BfrtSession], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with rig.session() as session:
-            await work(session)
-
-    asyncio.run(asyncio.wait_for(main(), 60))
-
-
 def written(intent: Intent) -> int:
     """Return how many entries a switch holds: a group's members and the group are entries of their own."""
     return len(intent.entries) + sum(len(e.actions) + 1 for e in intent.entries if e.table == "ecmp")
@@ -44,10 +36,11 @@ def counts(applied: Applied) -> tuple[int, int, int, int]:
     return applied.inserts, applied.modifies, applied.deletes, len(applied.refused)
 
 
-def test_an_empty_switch_gets_program_entries_and_queues_and_is_then_left_alone(rig: Rig, make_intent: Any) -> None:
+async def test_an_empty_switch_gets_program_entries_and_queues_and_is_then_left_alone(
+    rig: Rig, make_intent: Any
+) -> None:
     intent: Intent = make_intent(schedule=tuple(QueuePlan(level=level, weight=level + 1) for level in range(LEVELS)))
-
-    async def work(session: BfrtSession) -> None:
+    async with rig.session() as session:
         first = await session.reconcile(intent)
         assert written(intent) > len(intent.entries)
         assert counts(first) == (written(intent), 0, 0, 0)
@@ -56,8 +49,6 @@ def test_an_empty_switch_gets_program_entries_and_queues_and_is_then_left_alone(
         assert not again
         assert not await session.compare(intent)
         assert session.entries == written(intent)
-
-    during(rig, work)
     assert rig.device.program is not None
     assert rig.device.program.name == "echelon"
     assert len(rig.held()) == written(intent)
@@ -67,11 +58,9 @@ def test_an_empty_switch_gets_program_entries_and_queues_and_is_then_left_alone(
     ]
 
 
-def test_entries_are_what_the_intent_says(rig: Rig, make_intent: Any) -> None:
-    async def work(session: BfrtSession) -> None:
+async def test_entries_are_what_the_intent_says(rig: Rig, make_intent: Any) -> None:
+    async with rig.session() as session:
         await session.reconcile(make_intent())
-
-    during(rig, work)
     held = rig.held()
     routes = {key: data for (table, key), data in held.items() if table.endswith("ipv4_lpm")}
     assert {key[0] for key in routes} == {Lpm(0x0A000001, 32), Lpm(0x0A000002, 32)}
@@ -83,11 +72,10 @@ def test_entries_are_what_the_intent_says(rig: Rig, make_intent: Any) -> None:
         assert data.fields["lowest"] == key_range.low
 
 
-def test_next_hops_become_members_of_a_group(rig: Rig, make_intent: Any) -> None:
+async def test_next_hops_become_members_of_a_group(rig: Rig, make_intent: Any) -> None:
     intent: Intent = make_intent()
     (ecmp,) = (entry for entry in intent.entries if entry.table == "ecmp")
-
-    async def work(session: BfrtSession) -> None:
+    async with rig.session() as session:
         await session.reconcile(intent)
         assert rig.device.program is not None
         held, schema = rig.held(), rig.device.program.schema
@@ -110,11 +98,9 @@ def test_next_hops_become_members_of_a_group(rig: Rig, make_intent: Any) -> None
             assert len(rig.held()) == expected
             assert not await session.compare(Intent("s1", (Part("test", entries),)))
 
-    during(rig, work)
 
-
-def test_a_change_is_written_without_reading_and_drift_is_repaired(rig: Rig, make_intent: Any) -> None:
-    async def work(session: BfrtSession) -> None:
+async def test_a_change_is_written_without_reading_and_drift_is_repaired(rig: Rig, make_intent: Any) -> None:
+    async with rig.session() as session:
         await session.reconcile(make_intent())
         changed = await session.update(make_intent(fixed_queue=5, offset_s=Fraction(2)))
         assert changed.inserts == changed.deletes == 0
@@ -134,10 +120,8 @@ def test_a_change_is_written_without_reading_and_drift_is_repaired(rig: Rig, mak
         repaired = await session.reconcile(intent)
         assert counts(repaired) == (1, 0, 1, 0)
 
-    during(rig, work)
 
-
-def test_a_refused_entry_does_not_keep_others_from_being_written(rig: Rig) -> None:
+async def test_a_refused_entry_does_not_keep_others_from_being_written(rig: Rig) -> None:
     good = TableEntry("station", (("dst", 5),), (ActionCall("forward", (("port", 1),)),))
     entries = (
         good,
@@ -148,62 +132,46 @@ def test_a_refused_entry_does_not_keep_others_from_being_written(rig: Rig) -> No
         TableEntry("ipv4_lpm", (("dst", Prefix(0x0A000001, 8)),), good.actions),
         TableEntry("level", (("profile", 1), ("key", Interval(9, 3))), (ActionCall("set_queue", ()),), 1),
     )
-
-    async def work(session: BfrtSession) -> None:
+    async with rig.session() as session:
         applied = await session.reconcile(Intent("s1", (Part("test", entries),)))
         assert applied.inserts == 1
         assert sorted(refused.table for refused in applied.refused) == sorted(entry.table for entry in entries[1:])
         assert all(refused.code == "INVALID_ARGUMENT" for refused in applied.refused)
 
-    during(rig, work)
 
-
-def test_a_full_table_is_reported_by_entry(rig: Rig) -> None:
+async def test_a_full_table_is_reported_by_entry(rig: Rig) -> None:
     size = 8  # of table queue_to_dscp
     call = ActionCall("set_dscp", (("dscp", 1),))
     station = ActionCall("forward", (("port", 1),))
     entries = [TableEntry("queue_to_dscp", (("queue", queue),), (call,)) for queue in range(size)]
     entries += [TableEntry("station", (("dst", number),), (station,)) for number in range(4097)]
-
-    async def work(session: BfrtSession) -> None:
+    async with rig.session() as session:
         applied = await session.reconcile(Intent("s1", (Part("test", tuple(entries)),)))
         assert (applied.inserts, len(applied.refused)) == (len(entries) - 1, 1)
         assert applied.refused[0].code == "RESOURCE_EXHAUSTED"
 
-    during(rig, work)
+
+async def test_a_program_has_one_controller_and_the_next_one_follows_it(rig: Rig) -> None:
+    async with rig.session(term=1000):
+        with pytest.raises(NotPrimaryError):
+            await rig.session(term=2000).__aenter__()
+    while True:
+        with suppress(NotPrimaryError):
+            async with rig.session(term=2000) as session:
+                await session.ping(5)
+                return
 
 
-def test_a_program_has_one_controller_and_the_next_one_follows_it(rig: Rig) -> None:
-    async def main() -> None:
-        async with rig.session(term=1000):
-            with pytest.raises(NotPrimaryError):
-                async with rig.session(term=2000):
-                    pass
-        deadline = asyncio.get_running_loop().time() + 20
-        while True:
-            try:
-                async with rig.session(term=2000) as session:
-                    await session.ping(5)
-                    return
-            except NotPrimaryError:
-                assert asyncio.get_running_loop().time() < deadline
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+async def test_a_program_that_runs_is_kept_with_its_entries(rig: Rig, make_intent: Any) -> None:
+    async with rig.session(term=1) as session:
+        await session.reconcile(make_intent())
+    async with rig.session(term=2) as session:
+        applied = await session.reconcile(make_intent())
+        assert counts(applied) == (0, 0, 0, 0)
 
 
-def test_a_program_that_runs_is_kept_with_its_entries(rig: Rig, make_intent: Any) -> None:
-    async def main() -> None:
-        async with rig.session(term=1) as session:
-            await session.reconcile(make_intent())
-        async with rig.session(term=2) as session:
-            applied = await session.reconcile(make_intent())
-            assert counts(applied) == (0, 0, 0, 0)
-
-    asyncio.run(asyncio.wait_for(main(), 60))
-
-
-def test_digests_and_counters_come_by_name(rig: Rig, make_intent: Any) -> None:
-    async def work(session: BfrtSession) -> None:
+async def test_digests_and_counters_come_by_name(rig: Rig, make_intent: Any) -> None:
+    async with rig.session() as session:
         intent: Intent = make_intent()
         await session.reconcile(intent)
         digest = next(iter(rig.device.program.schema.digests.values()))  # type: ignore[union-attr]
@@ -226,57 +194,46 @@ def test_digests_and_counters_come_by_name(rig: Rig, make_intent: Any) -> None:
             entries.modify(key, replace(data, fields={"$COUNTER_SPEC_BYTES": 1234}))
         assert await session.bytes_seen([flow, unknown]) == {flow: 1234, unknown: 0}
 
-    during(rig, work)
 
-
-def test_a_switch_that_goes_ends_the_session(rig: Rig) -> None:
-    async def work(session: BfrtSession) -> None:
+async def test_a_switch_that_goes_ends_the_session(rig: Rig) -> None:
+    async with rig.session() as session:
         await asyncio.to_thread(rig.server.stop, 0)
         assert "s1" in str(await session.wait_lost())
         with pytest.raises(SouthboundError):
             await session.ping(5)
 
-    during(rig, work)
 
-
-def test_nobody_there_and_no_description_are_said_in_one_line(rig: Rig, described: P4Program) -> None:
-    async def main() -> None:
-        with pytest.raises(SouthboundError, match="no BF Runtime session"):
-            async with BfrtSession("s1", "127.0.0.1:1", 1, described):
-                pass
-
-    asyncio.run(asyncio.wait_for(main(), 60))
+async def test_nobody_there_and_no_description_are_said_in_one_line(rig: Rig, described: P4Program) -> None:
+    with pytest.raises(SouthboundError, match="no BF Runtime session"):
+        async with BfrtSession("s1", "127.0.0.1:1", 1, described):
+            pass
     with pytest.raises(FileNotFoundError):
         BfrtSession("s1", "127.0.0.1:1", 1, replace(described, p4info=described.p4info.parent / "x" / "y"))
 
 
-def test_a_connection_survives_a_restart_of_the_switch(described: P4Program, make_intent: Any) -> None:
+async def test_a_connection_survives_a_restart_of_the_switch(described: P4Program, make_intent: Any) -> None:
     """The lifecycle of connections is the same as over P4Runtime: what a switch has lost is written again."""
     first = Rig(described)
     first.server.start()
     address = first.server.address
     intent: Intent = make_intent()
-
-    async def main() -> None:
-        installed: asyncio.Queue[Acknowledged] = asyncio.Queue()
-        endpoint = Endpoint("s1", address, 1, described, "tofino", queues=BfrtQueues("s1", PORTS), session=BfrtSession)
-        connection = SwitchConnection(
-            endpoint,
-            term=5_000_000,
-            on_event=lambda event: installed.put_nowait(event) if isinstance(event, Acknowledged) else None,
-            rng=random.Random(1),
-            timing=Timing(audit_s=3600, heartbeat_s=0.1),
-        )
-        running = asyncio.create_task(connection.run())
-        connection.set_intent(intent, 1)
-        assert (await installed.get()).inserts == written(intent)
-        await asyncio.to_thread(first.server.stop, 0)
-        second = Rig(described, address)
-        with second.server:
-            while len(second.held_or_nothing()) < written(intent):
-                await asyncio.sleep(0.02)
-            assert second.ports[1].config(7).level == 7
-            running.cancel()
-            await asyncio.wait([running])
-
-    asyncio.run(asyncio.wait_for(main(), 120))
+    installed: asyncio.Queue[Acknowledged] = asyncio.Queue()
+    endpoint = Endpoint("s1", address, 1, described, "tofino", queues=BfrtQueues("s1", PORTS), session=BfrtSession)
+    connection = SwitchConnection(
+        endpoint,
+        term=5_000_000,
+        on_event=lambda event: installed.put_nowait(event) if isinstance(event, Acknowledged) else None,
+        rng=random.Random(1),
+        timing=Timing(audit_s=3600, heartbeat_s=0.1),
+    )
+    running = asyncio.create_task(connection.run())
+    connection.set_intent(intent, 1)
+    assert (await installed.get()).inserts == written(intent)
+    await asyncio.to_thread(first.server.stop, 0)
+    second = Rig(described, address)
+    with second.server:
+        while len(second.held_or_nothing()) < written(intent):
+            await asyncio.sleep(0.02)
+        assert second.ports[1].config(7).level == 7
+        running.cancel()
+        await asyncio.wait([running])

@@ -20,67 +20,52 @@ async def put(store: SqliteStore, *names: str) -> None:
     await store.commit(Changes({("jobs", name): {"name": name} for name in names}))
 
 
-def held(path: Path) -> set[str]:
-    async def body() -> set[str]:
-        async with await open_sqlite(path) as store:
-            return set((await store.load()).documents["jobs"])
-
-    return asyncio.run(body())
+async def held(path: Path) -> set[str]:
+    async with await open_sqlite(path) as store:
+        return set((await store.load()).documents["jobs"])
 
 
-def test_a_backup_of_a_store_in_use_has_what_was_acknowledged(tmp_path: Path) -> None:
+async def test_a_backup_of_a_store_in_use_has_what_was_acknowledged(tmp_path: Path) -> None:
     path, copy = tmp_path / "state.db", tmp_path / "copy.db"
-
-    async def body() -> None:
-        async with await open_sqlite(path) as store:
-            await store.campaign(ME)
-            await put(store, "a", "b")
-            assert await asyncio.to_thread(back_up, path, copy) == 2
-            await put(store, "c")
-
-    asyncio.run(body())
-    assert held(copy) == {"a", "b"}
+    async with await open_sqlite(path) as store:
+        await store.campaign(ME)
+        await put(store, "a", "b")
+        assert await asyncio.to_thread(back_up, path, copy) == 2
+        await put(store, "c")
+    assert await held(copy) == {"a", "b"}
     with pytest.raises(StoreError, match="is there already"):
         back_up(path, copy)
 
 
-def test_a_log_of_the_former_store_is_not_applied_to_the_restored_one(tmp_path: Path) -> None:
+async def test_a_log_of_the_former_store_is_not_applied_to_the_restored_one(tmp_path: Path) -> None:
     """A killed service leaves state.db-wal. Copied over state.db alone, a backup would be mixed with it."""
     path, copy = tmp_path / "state.db", tmp_path / "copy.db"
-
-    async def body() -> None:
-        async with await open_sqlite(path) as store:
-            await store.campaign(ME)
-            await put(store, "a")
-            await asyncio.to_thread(back_up, path, copy)
-            await put(store, *(f"later{number}" for number in range(200)))
-            # The files as `kill -9` leaves them.
-            for name in ("state.db", "state.db-wal"):
-                shutil.copy(tmp_path / name, tmp_path / f"killed-{name}")
-
-    asyncio.run(body())
+    async with await open_sqlite(path) as store:
+        await store.campaign(ME)
+        await put(store, "a")
+        await asyncio.to_thread(back_up, path, copy)
+        await put(store, *(f"later{number}" for number in range(200)))
+        # The files as `kill -9` leaves them.
+        for name in ("state.db", "state.db-wal"):
+            shutil.copy(tmp_path / name, tmp_path / f"killed-{name}")
     for name in ("state.db", "state.db-wal"):
         shutil.copy(tmp_path / f"killed-{name}", tmp_path / name)
     assert (tmp_path / "state.db-wal").stat().st_size > 0
     assert restore(copy, path) == 1
-    assert held(path) == {"a"}
-    assert len(held(tmp_path / "state.db.replaced")) == 201
+    assert await held(path) == {"a"}
+    assert len(await held(tmp_path / "state.db.replaced")) == 201
 
 
-def test_a_store_in_use_is_not_replaced(tmp_path: Path) -> None:
+async def test_a_store_in_use_is_not_replaced(tmp_path: Path) -> None:
     path, copy = tmp_path / "state.db", tmp_path / "copy.db"
-
-    async def body() -> None:
-        async with await open_sqlite(path) as store:
-            await store.campaign(ME)
-            await put(store, "a")
-            back_up(path, copy)
-            await put(store, "b")
-            with pytest.raises(StoreError, match="a service uses it"):
-                restore(copy, path)
-
-    asyncio.run(body())
-    assert held(path) == {"a", "b"}
+    async with await open_sqlite(path) as store:
+        await store.campaign(ME)
+        await put(store, "a")
+        back_up(path, copy)
+        await put(store, "b")
+        with pytest.raises(StoreError, match="a service uses it"):
+            restore(copy, path)
+    assert await held(path) == {"a", "b"}
 
 
 CONFIG = """\
@@ -96,29 +81,25 @@ links: [{between: [h1, s1], rate: 1 Gbit/s}, {between: [h2, s1], rate: 1 Gbit/s}
 """
 
 
-def test_the_commands(tmp_path: Path) -> None:
+async def test_the_commands(tmp_path: Path) -> None:
     (tmp_path / "echelon.yaml").write_text(CONFIG)
     (tmp_path / "fabric.yaml").write_text(FABRIC)
     config, copy = ("--config", str(tmp_path / "echelon.yaml")), tmp_path / "copy.db"
 
-    def run(command: str, file: Path) -> Result:
-        return CliRunner().invoke(app, [command, str(file), *config])
+    async def run(command: str, file: Path) -> Result:
+        return await asyncio.to_thread(CliRunner().invoke, app, [command, str(file), *config])
 
-    assert run("backup", copy).exit_code == 2, "there is no store yet"
-
-    async def body() -> None:
-        async with await open_sqlite(tmp_path / "state.db") as store:
-            await store.campaign(ME)
-            await put(store, "a", "b")
-
-    asyncio.run(body())
-    assert run("backup", copy).stdout == f"{copy}: 2 jobs\n"
+    assert (await run("backup", copy)).exit_code == 2, "there is no store yet"
+    async with await open_sqlite(tmp_path / "state.db") as store:
+        await store.campaign(ME)
+        await put(store, "a", "b")
+    assert (await run("backup", copy)).stdout == f"{copy}: 2 jobs\n"
     (tmp_path / "state.db").unlink()
-    assert run("restore", copy).exit_code == 0
-    assert held(tmp_path / "state.db") == {"a", "b"}
+    assert (await run("restore", copy)).exit_code == 0
+    assert await held(tmp_path / "state.db") == {"a", "b"}
     (tmp_path / "text").write_text("not a database, whatever it is called")
-    faulty = run("restore", tmp_path / "text")
+    faulty = await run("restore", tmp_path / "text")
     assert faulty.exit_code == 2
     assert len(faulty.stderr.splitlines()) == 1
     assert str(tmp_path / "text") in faulty.stderr
-    assert held(tmp_path / "state.db") == {"a", "b"}
+    assert await held(tmp_path / "state.db") == {"a", "b"}

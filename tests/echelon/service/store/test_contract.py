@@ -16,12 +16,10 @@ from echelon.service.store import (
     Document,
     Key,
     NotLeaderError,
-    Store,
     StoreError,
     open_store,
 )
 from echelon.service.store.base import MAX_KEY_BYTES, MAX_TERM
-from tests.echelon.service.store.running import run
 
 A = Candidate("a", "https://a.example:8080")
 B = Candidate("b", "https://b.example:8080")
@@ -29,33 +27,21 @@ B = Candidate("b", "https://b.example:8080")
 LEASE_S = 3.0
 
 
-def with_store(url: str, body: Callable[[Store], Awaitable[None]]) -> None:
-    async def opened() -> None:
-        async with await open_store(url, lease_s=LEASE_S) as store:
-            await body(store)
-
-    run(opened())
-
-
-def test_a_new_store_is_empty_and_led_by_nobody(url: str) -> None:
-    async def body(store: Store) -> None:
+async def test_a_new_store_is_empty_and_led_by_nobody(url: str) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         snapshot = await store.load()
         assert {name: dict(snapshot[name]) for name in COLLECTIONS} == {name: {} for name in COLLECTIONS}
         assert await store.leader() is None
         assert store.problem is None
 
-    with_store(url, body)
 
-
-def test_what_is_committed_is_there_after_the_store_is_opened_again(url: str) -> None:
+async def test_what_is_committed_is_there_after_the_store_is_opened_again(url: str) -> None:
     job = {"job": "bert", "workers": ["h1", "h2"], "deep": {"none": None, "number": 1e-9, "big": 2**100, "yes": True}}
-
-    async def writes(store: Store) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         await store.campaign(A)
         await store.commit(Changes({("jobs", "bert"): job, ("jobs", "vgg"): {}, ("numbers", "1"): {"job": "bert"}}))
         await store.commit(Changes({("settings", "policy"): {"name": "echelon"}}, [("jobs", "vgg"), ("jobs", "none")]))
-
-    async def reads(store: Store) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         snapshot = await store.load()
         assert snapshot.documents == {
             "jobs": {"bert": job},
@@ -64,17 +50,14 @@ def test_what_is_committed_is_there_after_the_store_is_opened_again(url: str) ->
             "events": {},
         }
 
-    with_store(url, writes)
-    with_store(url, reads)
-
 
 @pytest.mark.parametrize(
     "key",
     ["/", "a/b", "", "\0", "ключ", "🚂", "a b%2F%", "..", "\n", "\u00e9", "e\u0301", "k" * MAX_KEY_BYTES],
     ids=lambda key: ascii(key)[:20],
 )
-def test_a_key_is_any_text(url: str, key: str) -> None:
-    async def body(store: Store) -> None:
+async def test_a_key_is_any_text(url: str, key: str) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         await store.campaign(A)
         if not key:
             with pytest.raises(ValueError):
@@ -89,18 +72,13 @@ def test_a_key_is_any_text(url: str, key: str) -> None:
         await store.commit(Changes(deletes=[("jobs", key)]))
         assert (await store.load())["jobs"] == {name: body for (_, name), body in others.items()}
 
-    with_store(url, body)
 
-
-def test_text_of_any_characters_comes_back(url: str) -> None:
+async def test_text_of_any_characters_comes_back(url: str) -> None:
     document = {"ключ": "é\u0000\ud800\U0001f682", "nested": [{"": [[], {}]}]}
-
-    async def body(store: Store) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         await store.campaign(A)
         await store.commit(Changes({("jobs", "x"): document}))
         assert (await store.load())["jobs"] == {"x": document}
-
-    with_store(url, body)
 
 
 @pytest.mark.parametrize(
@@ -116,25 +94,22 @@ def test_text_of_any_characters_comes_back(url: str) -> None:
     ],
     ids=["nan", "infinity", "a set", "written and deleted", "no collection", "a long key", "half a character"],
 )
-def test_what_cannot_be_kept_is_refused_whole(url: str, changes: Changes) -> None:
-    async def body(store: Store) -> None:
+async def test_what_cannot_be_kept_is_refused_whole(url: str, changes: Changes) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         await store.campaign(A)
         good: Changes = Changes({("jobs", "good"): {}})
         with pytest.raises(ValueError):
             await store.commit(Changes({**good.puts, **changes.puts}, changes.deletes))
         assert (await store.load())["jobs"] == {}
 
-    with_store(url, body)
 
-
-def test_a_job_of_ten_thousand_flows_is_one_commit(url: str) -> None:
+async def test_a_job_of_ten_thousand_flows_is_one_commit(url: str) -> None:
     """The job has more operations than one transaction of etcd takes, and documents above its limit."""
     numbers: dict[Key, Document] = {
         ("numbers", str(n)): {"job": "big", "flow": f"flow-{n:08d}", "number": n} for n in range(10_000)
     }
     job = {"spec": ["x" * 1000] * 2500}
-
-    async def body(store: Store) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         await store.campaign(A)
         await store.commit(Changes({("jobs", "small"): {"n": 1}}))
         await store.commit(Changes({("jobs", "big"): job, **numbers}))
@@ -148,21 +123,17 @@ def test_a_job_of_ten_thousand_flows_is_one_commit(url: str) -> None:
         assert snapshot["jobs"] == {"small": {"n": 1}, "big": {"spec": []}}
         assert snapshot["numbers"] == {"7": numbers[kept]}
 
-    with_store(url, body)
 
-
-def test_a_document_that_shrinks_leaves_nothing_of_its_former_self(url: str) -> None:
-    async def body(store: Store) -> None:
+async def test_a_document_that_shrinks_leaves_nothing_of_its_former_self(url: str) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         await store.campaign(A)
         for length in (900_000, 300_000, 10, 600_000, 0):
             await store.commit(Changes({("jobs", "x"): {"text": "y" * length}}))
             assert (await store.load())["jobs"] == {"x": {"text": "y" * length}}
 
-    with_store(url, body)
 
-
-def test_concurrent_commits_take_effect_in_the_order_of_the_calls(url: str) -> None:
-    async def body(store: Store) -> None:
+async def test_concurrent_commits_take_effect_in_the_order_of_the_calls(url: str) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         await store.campaign(A)
         calls = [Changes({("settings", "last"): {"n": n}, ("jobs", str(n)): {"n": n}}) for n in range(200)]
         calls[150] = Changes(deletes=[("jobs", str(n)) for n in range(100)])
@@ -171,11 +142,9 @@ def test_concurrent_commits_take_effect_in_the_order_of_the_calls(url: str) -> N
         assert snapshot["settings"] == {"last": {"n": 199}}
         assert set(snapshot["jobs"]) == {str(n) for n in range(100, 200) if n != 150}
 
-    with_store(url, body)
 
-
-def test_a_bad_document_fails_only_the_commit_that_it_is_in(url: str) -> None:
-    async def body(store: Store) -> None:
+async def test_a_bad_document_fails_only_the_commit_that_it_is_in(url: str) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         await store.campaign(A)
         bad = Changes({("jobs", "bad"): {"a": object()}})
         results = await asyncio.gather(
@@ -185,11 +154,9 @@ def test_a_bad_document_fails_only_the_commit_that_it_is_in(url: str) -> None:
         assert [type(result) for result in results if result is not None] == [ValueError]
         assert set((await store.load())["jobs"]) == {str(n) for n in range(10) if n != 5}
 
-    with_store(url, body)
 
-
-def test_a_cancelled_commit_does_not_disturb_the_others(url: str) -> None:
-    async def body(store: Store) -> None:
+async def test_a_cancelled_commit_does_not_disturb_the_others(url: str) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         await store.campaign(A)
         tasks = [asyncio.create_task(store.commit(Changes({("jobs", str(n)): {}}))) for n in range(20)]
         await asyncio.sleep(0)
@@ -199,11 +166,9 @@ def test_a_cancelled_commit_does_not_disturb_the_others(url: str) -> None:
         assert results[1::2] == [None] * 10
         assert {str(n) for n in range(1, 20, 2)} <= set((await store.load())["jobs"])
 
-    with_store(url, body)
 
-
-def test_only_the_leader_commits(url: str) -> None:
-    async def body(store: Store) -> None:
+async def test_only_the_leader_commits(url: str) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         with pytest.raises(NotLeaderError):
             await store.commit(Changes({("jobs", "x"): {}}))
         leadership = await store.campaign(A)
@@ -221,11 +186,9 @@ def test_only_the_leader_commits(url: str) -> None:
             await leadership.raise_term(leadership.term + 1)
         assert (await store.load())["jobs"] == {}
 
-    with_store(url, body)
 
-
-def test_a_standby_leads_when_the_leader_resigns(url: str) -> None:
-    async def body(store: Store) -> None:
+async def test_a_standby_leads_when_the_leader_resigns(url: str) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         first = await store.campaign(A)
         await store.commit(Changes({("jobs", "x"): {"by": "a"}}))
         async with await open_store(url, lease_s=LEASE_S) as other:
@@ -248,22 +211,18 @@ def test_a_standby_leads_when_the_leader_resigns(url: str) -> None:
         third = await store.campaign(A)
         assert third.term > second.term
 
-    with_store(url, body)
 
-
-def test_leadership_lasts_longer_than_a_lease(url: str) -> None:
-    async def body(store: Store) -> None:
+async def test_leadership_lasts_longer_than_a_lease(url: str) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         leadership = await store.campaign(A)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(leadership.lost.wait(), 1.5 * LEASE_S)
         await store.commit(Changes({("jobs", "x"): {}}))
         assert store.problem is None
 
-    with_store(url, body)
 
-
-def test_a_campaign_can_be_given_up(url: str) -> None:
-    async def body(store: Store) -> None:
+async def test_a_campaign_can_be_given_up(url: str) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         leadership = await store.campaign(A)
         async with await open_store(url, lease_s=LEASE_S) as other:
             for delay_s in (0, 0.01, 0.2):
@@ -284,33 +243,28 @@ def test_a_campaign_can_be_given_up(url: str) -> None:
             async with asyncio.timeout(10 * LEASE_S):
                 await store.campaign(A)
 
-    with_store(url, body)
 
-
-def test_terms_ascend_over_all_controllers_and_above_the_clock(url: str) -> None:
+async def test_terms_ascend_over_all_controllers_and_above_the_clock(url: str) -> None:
     terms: list[int] = []
-
-    async def leads(store: Store) -> None:
-        leadership = await store.campaign(A)
-        terms.append(leadership.term)
-        ahead = leadership.term + 10**12
-        assert await leadership.raise_term(ahead) == ahead == leadership.term
-        terms.append(leadership.term)
-        assert await leadership.raise_term(5) == ahead
-        # It still leads.
-        await store.commit(Changes({("jobs", str(len(terms))): {}}))
-        await leadership.resign()
-        terms.append((await store.campaign(A)).term)
-
     before = time.time_ns() // 1000
-    with_store(url, leads)
-    assert before <= terms[0] <= time.time_ns() // 1000
-    with_store(url, leads)
+    for _ in range(2):
+        async with await open_store(url, lease_s=LEASE_S) as store:
+            leadership = await store.campaign(A)
+            terms.append(leadership.term)
+            assert before <= terms[0] <= time.time_ns() // 1000
+            ahead = leadership.term + 10**12
+            assert await leadership.raise_term(ahead) == ahead == leadership.term
+            terms.append(leadership.term)
+            assert await leadership.raise_term(5) == ahead
+            # It still leads.
+            await store.commit(Changes({("jobs", str(len(terms))): {}}))
+            await leadership.resign()
+            terms.append((await store.campaign(A)).term)
     assert terms == sorted(set(terms))
 
 
-def test_terms_end(url: str) -> None:
-    async def body(store: Store) -> None:
+async def test_terms_end(url: str) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         leadership = await store.campaign(A)
         with pytest.raises(StoreError, match="63 bits"):
             await leadership.raise_term(MAX_TERM + 1)
@@ -320,43 +274,33 @@ def test_terms_end(url: str) -> None:
             await store.campaign(A)
         assert await store.leader() is None
 
-    with_store(url, body)
 
-
-def test_a_leader_cannot_campaign_again(url: str) -> None:
-    async def body(store: Store) -> None:
+async def test_a_leader_cannot_campaign_again(url: str) -> None:
+    async with await open_store(url, lease_s=LEASE_S) as store:
         await store.campaign(A)
         with pytest.raises(StoreError, match="leads already"):
             await store.campaign(A)
 
-    with_store(url, body)
 
-
-def test_a_closed_store_says_so(url: str) -> None:
-    async def body() -> None:
-        store = await open_store(url, lease_s=LEASE_S)
-        leadership = await store.campaign(A)
-        await store.close()
-        await store.close()
-        assert leadership.lost.is_set()
-        calls: list[Callable[[], Awaitable[object]]] = [
-            store.load,
-            store.leader,
-            lambda: store.commit(Changes()),
-            lambda: store.campaign(A),
-        ]
-        for call in calls:
-            with pytest.raises(StoreError):
-                await call()
-
-    run(body())
+async def test_a_closed_store_says_so(url: str) -> None:
+    store = await open_store(url, lease_s=LEASE_S)
+    leadership = await store.campaign(A)
+    await store.close()
+    await store.close()
+    assert leadership.lost.is_set()
+    calls: list[Callable[[], Awaitable[object]]] = [
+        store.load,
+        store.leader,
+        lambda: store.commit(Changes()),
+        lambda: store.campaign(A),
+    ]
+    for call in calls:
+        with pytest.raises(StoreError):
+            await call()
 
 
 @pytest.mark.parametrize("text", ["postgres://user:secret@db/x", "state.db", "", ":x", "sqlite"])
-def test_a_url_of_no_store(text: str) -> None:
-    async def body() -> None:
-        with pytest.raises(StoreError, match=r"^store [^\n]*\(write sqlite:\.\.\., etcd:\.\.\.\)$") as raised:
-            await open_store(text)
-        assert "secret" not in str(raised.value)
-
-    run(body())
+async def test_a_url_of_no_store(text: str) -> None:
+    with pytest.raises(StoreError, match=r"^store [^\n]*\(write sqlite:\.\.\., etcd:\.\.\.\)$") as raised:
+        await open_store(text)
+    assert "secret" not in str(raised.value)

@@ -84,23 +84,20 @@ def test_writes_are_rows_of_calls_and_fail_together(
     asyncio.run(body())
 
 
-def test_a_cancelled_writer_cancels_those_who_wait() -> None:
-    async def body() -> None:
-        begun = asyncio.Event()
+async def test_a_cancelled_writer_cancels_those_who_wait() -> None:
+    begun = asyncio.Event()
 
-        async def write(by: Leadership, made: EncodedChanges) -> None:
-            begun.set()
-            await asyncio.Event().wait()
+    async def write(by: Leadership, made: EncodedChanges) -> None:
+        begun.set()
+        await asyncio.Event().wait()
 
-        group = GroupCommit(write, GroupLimits(1, 1))
-        made = EncodedChanges({("jobs", "x"): b"{}"}, set())
-        calls = [asyncio.create_task(group.commit(leadership(), made)) for _ in range(3)]
-        await begun.wait()
-        [writer] = [task for task in asyncio.all_tasks() if task.get_name() == "store: group commit"]
-        writer.cancel()
-        for call in calls:
-            with pytest.raises(asyncio.CancelledError):
-                await call
-        await group.idle()
-
-    asyncio.run(body())
+    group = GroupCommit(write, GroupLimits(1, 1))
+    made = EncodedChanges({("jobs", "x"): b"{}"}, set())
+    calls = [asyncio.create_task(group.commit(leadership(), made)) for _ in range(3)]
+    await begun.wait()
+    [writer] = [task for task in asyncio.all_tasks() if task.get_name() == "store: group commit"]
+    writer.cancel()
+    for call in calls:
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    await group.idle()

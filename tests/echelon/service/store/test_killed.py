@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.service.store import Candidate, Changes, NotLeaderError, Snapshot, Store, open_store
+from echelon.service.store import Candidate, Changes, NotLeaderError, Snapshot, open_store
 from tests.echelon.service.store.etcd_process import EtcdProcess
 from tests.echelon.service.store.writer import after, number_of
 
@@ -99,35 +99,33 @@ async def kill_at_random(url: str, rounds: int) -> None:
     assert acknowledged > rounds
 
 
-def test_what_was_acknowledged_survives_kill_9_sqlite(tmp_path: Path) -> None:
-    asyncio.run(kill_at_random(f"sqlite://{tmp_path}/state.db", 20))
+async def test_what_was_acknowledged_survives_kill_9_sqlite(tmp_path: Path) -> None:
+    await kill_at_random(f"sqlite://{tmp_path}/state.db", 20)
 
 
 @pytest.mark.long
-def test_what_was_acknowledged_survives_kill_9_etcd(etcd: EtcdProcess) -> None:
-    asyncio.run(kill_at_random(f"{etcd.url}/killed", 20))
+async def test_what_was_acknowledged_survives_kill_9_etcd(etcd: EtcdProcess) -> None:
+    await kill_at_random(f"{etcd.url}/killed", 20)
 
 
-def test_a_standby_takes_over_from_a_killed_leader(url: str) -> None:
-    async def body() -> None:
-        async with await open_store(url, lease_s=3) as store, writer(url, lease_s=3) as leader:
-            term = await leader.leads()
-            waiting = asyncio.create_task(store.campaign(ME))
-            await leader.line()
-            assert not waiting.done()
-            found = await store.leader()
-            assert found is not None
-            assert found.id == "writer"
-            leader.process.kill()
-            leadership = await asyncio.wait_for(waiting, 20 * LEASE_S)
-            assert leadership.term > term
-            assert await store.leader() == ME
-
-    asyncio.run(body())
+async def test_a_standby_takes_over_from_a_killed_leader(url: str) -> None:
+    async with await open_store(url, lease_s=3) as store, writer(url, lease_s=3) as leader:
+        term = await leader.leads()
+        waiting = asyncio.create_task(store.campaign(ME))
+        await leader.line()
+        assert not waiting.done()
+        found = await store.leader()
+        assert found is not None
+        assert found.id == "writer"
+        leader.process.kill()
+        leadership = await asyncio.wait_for(waiting, 20 * LEASE_S)
+        assert leadership.term > term
+        assert await store.leader() == ME
 
 
-def test_a_leader_that_was_stopped_beyond_its_lease_is_refused(etcd: EtcdProcess) -> None:
-    async def body(store: Store, leader: Writer) -> None:
+async def test_a_leader_that_was_stopped_beyond_its_lease_is_refused(etcd: EtcdProcess) -> None:
+    url = f"{etcd.url}/stopped"
+    async with await open_store(url, lease_s=5 * LEASE_S) as store, writer(url) as leader:
         term = await leader.leads()
         acknowledged = int(await leader.line())
         leader.process.send_signal(signal.SIGSTOP)
@@ -147,29 +145,19 @@ def test_a_leader_that_was_stopped_beyond_its_lease_is_refused(etcd: EtcdProcess
         assert (now["jobs"], now["numbers"]) == (before["jobs"], before["numbers"])
         assert not leadership.lost.is_set()
 
-    async def whole() -> None:
-        url = f"{etcd.url}/stopped"
-        async with await open_store(url, lease_s=5 * LEASE_S) as store, writer(url) as leader:
-            await body(store, leader)
 
-    asyncio.run(whole())
-
-
-def test_a_leader_whose_lock_file_was_deleted_is_refused(tmp_path: Path) -> None:
-    async def whole() -> None:
-        url = f"sqlite://{tmp_path}/state.db"
-        async with await open_store(url) as old, await open_store(url) as new:
-            first = await old.campaign(ME)
-            await old.commit(Changes({("jobs", "x"): {"by": "old"}}))
-            (tmp_path / "state.db.lock").unlink()
-            second = await new.campaign(Candidate("new", "http://new"))
-            assert second.term > first.term
-            await new.commit(Changes({("jobs", "x"): {"by": "new"}}))
-            with pytest.raises(NotLeaderError, match="taken over by new") as raised:
-                await old.commit(Changes({("jobs", "x"): {"by": "old, too late"}}))
-            assert raised.value.leader == "http://new"
-            assert first.lost.is_set()
-            assert (await new.load())["jobs"] == {"x": {"by": "new"}}
-            assert not second.lost.is_set()
-
-    asyncio.run(whole())
+async def test_a_leader_whose_lock_file_was_deleted_is_refused(tmp_path: Path) -> None:
+    url = f"sqlite://{tmp_path}/state.db"
+    async with await open_store(url) as old, await open_store(url) as new:
+        first = await old.campaign(ME)
+        await old.commit(Changes({("jobs", "x"): {"by": "old"}}))
+        (tmp_path / "state.db.lock").unlink()
+        second = await new.campaign(Candidate("new", "http://new"))
+        assert second.term > first.term
+        await new.commit(Changes({("jobs", "x"): {"by": "new"}}))
+        with pytest.raises(NotLeaderError, match="taken over by new") as raised:
+            await old.commit(Changes({("jobs", "x"): {"by": "old, too late"}}))
+        assert raised.value.leader == "http://new"
+        assert first.lost.is_set()
+        assert (await new.load())["jobs"] == {"x": {"by": "new"}}
+        assert not second.lost.is_set()

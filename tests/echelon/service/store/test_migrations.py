@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -73,79 +72,66 @@ def test_the_schema_of_this_version() -> None:
     assert Schema().version == 1 + len(MIGRATIONS)
 
 
-def test_a_leader_migrates_and_a_standby_only_sees_it_so(url: str) -> None:
-    async def body() -> None:
-        await written_by_the_first(url)
-        async with await opened(url, THIRD) as store:
-            assert (await store.load()).documents == AFTER
-            # Nothing was written.
-            async with await opened(url, FIRST) as old:
-                assert (await old.load()).documents == BEFORE
-            await store.campaign(ME)
-            assert (await store.load()).documents == AFTER
-            await store.commit(Changes(deletes=[("jobs", "0")]))
-        async with await opened(url, THIRD) as store:
-            await store.campaign(ME)
-            assert (await store.load())["jobs"] == {name: job for name, job in AFTER["jobs"].items() if name != "0"}
-
-    asyncio.run(body())
+async def test_a_leader_migrates_and_a_standby_only_sees_it_so(url: str) -> None:
+    await written_by_the_first(url)
+    async with await opened(url, THIRD) as store:
+        assert (await store.load()).documents == AFTER
+        # Nothing was written.
+        async with await opened(url, FIRST) as old:
+            assert (await old.load()).documents == BEFORE
+        await store.campaign(ME)
+        assert (await store.load()).documents == AFTER
+        await store.commit(Changes(deletes=[("jobs", "0")]))
+    async with await opened(url, THIRD) as store:
+        await store.campaign(ME)
+        assert (await store.load())["jobs"] == {name: job for name, job in AFTER["jobs"].items() if name != "0"}
 
 
-def test_documents_of_a_later_version_are_refused(url: str) -> None:
-    async def body() -> None:
-        await written_by_the_first(url)
-        standby = await opened(url, FIRST)
-        async with await opened(url, THIRD) as store:
-            leadership = await store.campaign(ME)
-            with pytest.raises(StoreError, match=r"later version of echelon \(schema 3; this one knows up to 1\)"):
-                await opened(url, FIRST)
-            await leadership.resign()
-            # It was opened before.
-            async with standby:
-                with pytest.raises(StoreError, match="schema 3"):
-                    await standby.load()
-                with pytest.raises(StoreError, match="schema 3"):
-                    await standby.campaign(ME)
-                assert await store.leader() is None
-            await store.campaign(ME)
-            assert (await store.load()).documents == AFTER
-
-    asyncio.run(body())
+async def test_documents_of_a_later_version_are_refused(url: str) -> None:
+    await written_by_the_first(url)
+    standby = await opened(url, FIRST)
+    async with await opened(url, THIRD) as store:
+        leadership = await store.campaign(ME)
+        with pytest.raises(StoreError, match=r"later version of echelon \(schema 3; this one knows up to 1\)"):
+            await opened(url, FIRST)
+        await leadership.resign()
+        # It was opened before.
+        async with standby:
+            with pytest.raises(StoreError, match="schema 3"):
+                await standby.load()
+            with pytest.raises(StoreError, match="schema 3"):
+                await standby.campaign(ME)
+            assert await store.leader() is None
+        await store.campaign(ME)
+        assert (await store.load()).documents == AFTER
 
 
-def test_a_migration_that_fails_changes_nothing(url: str) -> None:
+async def test_a_migration_that_fails_changes_nothing(url: str) -> None:
     def fails(documents: Documents) -> Documents:
         documents["jobs"].clear()
         raise RuntimeError("a bug")
-
-    async def body() -> None:
-        await written_by_the_first(url)
-        async with await opened(url, FIRST) as old:
-            with pytest.raises(RuntimeError, match="a bug"):
-                await opened_and_leading(url, Schema((fails,)))
-            assert await old.leader() is None
-            await old.campaign(ME)
-            assert (await old.load()).documents == BEFORE
 
     async def opened_and_leading(url: str, schema: Schema) -> None:
         async with await opened(url, schema) as store:
             await store.campaign(ME)
 
-    asyncio.run(body())
+    await written_by_the_first(url)
+    async with await opened(url, FIRST) as old:
+        with pytest.raises(RuntimeError, match="a bug"):
+            await opened_and_leading(url, Schema((fails,)))
+        assert await old.leader() is None
+        await old.campaign(ME)
+        assert (await old.load()).documents == BEFORE
 
 
-def test_the_file_is_copied_before_it_is_migrated(tmp_path: Path) -> None:
+async def test_the_file_is_copied_before_it_is_migrated(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-
-    async def body() -> None:
-        await written_by_the_first(f"sqlite:{path}")
-        async with await opened(f"sqlite:{path}", THIRD) as store:
-            await store.campaign(ME)
-        assert {file.name for file in tmp_path.iterdir()} == {"state.db", "state.db.lock", "state.db.schema-1"}
-        # The earlier version runs on the copy.
-        async with await opened(f"sqlite:{path}.schema-1", FIRST) as copy:
-            assert (await copy.load()).documents == BEFORE
-
-    asyncio.run(body())
+    await written_by_the_first(f"sqlite:{path}")
+    async with await opened(f"sqlite:{path}", THIRD) as store:
+        await store.campaign(ME)
+    assert {file.name for file in tmp_path.iterdir()} == {"state.db", "state.db.lock", "state.db.schema-1"}
+    # The earlier version runs on the copy.
+    async with await opened(f"sqlite:{path}.schema-1", FIRST) as copy:
+        assert (await copy.load()).documents == BEFORE
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (3,)

@@ -23,23 +23,17 @@ HERE = Path(__file__).parents[4]
 ME = Candidate("me", "http://me")
 
 
-def fill(path: Path) -> None:
-    async def body() -> None:
-        async with await open_sqlite(path) as store:
-            await store.campaign(ME)
-            await store.commit(Changes({("jobs", str(n)): {"text": "x" * 3000} for n in range(100)}))
-
-    asyncio.run(body())
+async def fill(path: Path) -> None:
+    async with await open_sqlite(path) as store:
+        await store.campaign(ME)
+        await store.commit(Changes({("jobs", str(n)): {"text": "x" * 3000} for n in range(100)}))
 
 
-def refusal(path: Path) -> str:
-    async def body() -> str:
-        with pytest.raises(StoreError) as raised:
-            await open_sqlite(path)
-        assert not isinstance(raised.value, StoreUnavailableError)
-        return raised.value.reason
-
-    reason = asyncio.run(body())
+async def refusal(path: Path) -> str:
+    with pytest.raises(StoreError) as raised:
+        await open_sqlite(path)
+    assert not isinstance(raised.value, StoreUnavailableError)
+    reason = raised.value.reason
     assert "\n" not in reason
     assert str(path) in reason
     return reason
@@ -65,15 +59,12 @@ def test_urls_without_a_file(url: str) -> None:
         path_of(url)
 
 
-def test_a_relative_file_stays_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def body() -> None:
-        async with await open_store("sqlite::memory:") as store:
-            monkeypatch.chdir("/")
-            await store.campaign(ME)
-            await store.commit(Changes({("jobs", "x"): {}}))
-
+async def test_a_relative_file_stays_where_it_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    asyncio.run(body())
+    async with await open_store("sqlite::memory:") as store:
+        monkeypatch.chdir("/")
+        await store.campaign(ME)
+        await store.commit(Changes({("jobs", "x"): {}}))
     # Not SQLite's idea of that name either.
     assert {file.name for file in tmp_path.iterdir()} == {":memory:", ":memory:.lock"}
 
@@ -94,46 +85,38 @@ def overwrite_all(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [cut, overwrite_pages, overwrite_all])
-def test_a_damaged_file_is_refused_at_once(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+async def test_a_damaged_file_is_refused_at_once(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     path = tmp_path / "state.db"
-    fill(path)
+    await fill(path)
     damage(path)
-    assert "corrupt" in refusal(path)
+    assert "corrupt" in await refusal(path)
 
 
-def test_a_damaged_document_is_named(tmp_path: Path) -> None:
+async def test_a_damaged_document_is_named(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    fill(path)
+    await fill(path)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE documents SET body = '[1' WHERE key = '17'")
-
-    async def body() -> None:
-        async with await open_sqlite(path) as store:
-            with pytest.raises(StoreError, match="jobs '17' is corrupt"):
-                await store.load()
-
-    asyncio.run(body())
+    async with await open_sqlite(path) as store:
+        with pytest.raises(StoreError, match="jobs '17' is corrupt"):
+            await store.load()
 
 
-def test_a_damaged_record_of_the_trail_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_damaged_record_of_the_trail_is_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "state.db"
-    fill(path)
+    await fill(path)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO documents VALUES ('events', '1', '[1')")
-
-    async def body() -> None:
-        async with await open_sqlite(path) as store:
-            snapshot = await store.load()
-        assert (len(snapshot["jobs"]), snapshot["events"]) == (100, {})
-
-    asyncio.run(body())
+    async with await open_sqlite(path) as store:
+        snapshot = await store.load()
+    assert (len(snapshot["jobs"]), snapshot["events"]) == (100, {})
     assert len(caplog.records) == 1
 
 
-def test_an_empty_file_beside_a_lock_is_told(tmp_path: Path) -> None:
+async def test_an_empty_file_beside_a_lock_is_told(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     check_kept(path)
-    fill(path)
+    await fill(path)
     check_kept(path)
     path.unlink()
     for _ in range(2):
@@ -142,7 +125,7 @@ def test_an_empty_file_beside_a_lock_is_told(tmp_path: Path) -> None:
         path.touch()
 
 
-def test_files_are_their_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_are_their_owners_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, created = tmp_path / "state.db", []
     connect = sqlite3.connect
 
@@ -153,7 +136,7 @@ def test_files_are_their_owners_alone(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sqlite3, "connect", seen)
     before = os.umask(0)
     try:
-        fill(path)
+        await fill(path)
         back_up(path, tmp_path / "copy.db")
         restore(tmp_path / "copy.db", tmp_path / "other.db")
     finally:
@@ -164,76 +147,66 @@ def test_files_are_their_owners_alone(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user, which needs root")
-def test_a_lock_of_another_user_is_named_with_its_uid(tmp_path: Path) -> None:
+async def test_a_lock_of_another_user_is_named_with_its_uid(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-    fill(path)
+    await fill(path)
     back_up(path, tmp_path / "copy.db")
     os.chown(tmp_path / "state.db.lock", 12345, -1)
-
-    async def body() -> None:
-        async with await open_sqlite(path) as store:
-            await store.campaign(ME)
-            with pytest.raises(StoreError, match="uid 12345"):
-                restore(tmp_path / "copy.db", path)
-
-    asyncio.run(body())
+    async with await open_sqlite(path) as store:
+        await store.campaign(ME)
+        with pytest.raises(StoreError, match="uid 12345"):
+            restore(tmp_path / "copy.db", path)
 
 
-def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
+async def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE theirs (x)")
     before = path.read_bytes()
-    assert "another program" in refusal(path)
+    assert "another program" in await refusal(path)
     assert path.read_bytes() == before
 
 
-def test_a_missing_directory_and_a_directory_in_its_place(tmp_path: Path) -> None:
-    assert "cannot be opened" in refusal(tmp_path / "none" / "state.db")
+async def test_a_missing_directory_and_a_directory_in_its_place(tmp_path: Path) -> None:
+    assert "cannot be opened" in await refusal(tmp_path / "none" / "state.db")
     (tmp_path / "state.db").mkdir()
-    assert "cannot be opened" in refusal(tmp_path / "state.db")
+    assert "cannot be opened" in await refusal(tmp_path / "state.db")
 
 
-def test_somebody_elses_lock_is_waited_for_and_then_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_somebody_elses_lock_is_waited_for_and_then_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "state.db"
     monkeypatch.setattr("echelon.service.store.sqlite.BUSY_TIMEOUT_S", 0.2)
-
-    async def body() -> None:
-        async with await open_sqlite(path) as store:
-            leadership = await store.campaign(ME)
-            with closing(sqlite3.connect(path, isolation_level=None)) as other:
-                other.execute("BEGIN IMMEDIATE")
-                with pytest.raises(StoreUnavailableError, match="locked by another program") as raised:
-                    await store.commit(Changes({("jobs", "x"): {}}))
-                assert store.problem == raised.value.reason
-                # Reading goes on, and so does leading.
-                assert (await store.load())["jobs"] == {}
-                assert store.problem is not None
-                other.execute("ROLLBACK")
-            await store.commit(Changes({("jobs", "y"): {}}))
-            assert store.problem is None
-            assert not leadership.lost.is_set()
-            assert set((await store.load())["jobs"]) == {"y"}
-
-    asyncio.run(body())
+    async with await open_sqlite(path) as store:
+        leadership = await store.campaign(ME)
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreUnavailableError, match="locked by another program") as raised:
+                await store.commit(Changes({("jobs", "x"): {}}))
+            assert store.problem == raised.value.reason
+            # Reading goes on, and so does leading.
+            assert (await store.load())["jobs"] == {}
+            assert store.problem is not None
+            other.execute("ROLLBACK")
+        await store.commit(Changes({("jobs", "y"): {}}))
+        assert store.problem is None
+        assert not leadership.lost.is_set()
+        assert set((await store.load())["jobs"]) == {"y"}
 
 
-def test_the_file_is_set_up_to_lose_nothing(tmp_path: Path) -> None:
+async def test_the_file_is_set_up_to_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
-
-    async def body() -> None:
-        async with await open_sqlite(path) as store:
-            await store.campaign(ME)
-            # A commit is in the write-ahead log, unlike a checkpoint.
-            await store.commit(Changes({("jobs", "x"): {"n": 1}}))
-            with closing(sqlite3.connect(path)) as other:
-                assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-            [connection] = [store._file._opened]  # noqa: SLF001
-            assert connection is not None
-            # 2: FULL.
-            assert await store._run(lambda: connection.execute("PRAGMA synchronous").fetchone()) == (2,)  # noqa: SLF001
-
-    asyncio.run(body())
+    async with await open_sqlite(path) as store:
+        await store.campaign(ME)
+        # A commit is in the write-ahead log, unlike a checkpoint.
+        await store.commit(Changes({("jobs", "x"): {"n": 1}}))
+        with closing(sqlite3.connect(path)) as other:
+            assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        [connection] = [store._file._opened]  # noqa: SLF001
+        assert connection is not None
+        # 2: FULL.
+        assert await store._run(lambda: connection.execute("PRAGMA synchronous").fetchone()) == (2,)  # noqa: SLF001
 
 
 SMALL_DISK = """
@@ -307,27 +280,23 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert reason.startswith(f"{tmp_path}/state.db: the disk is full (free some space)")
 
 
-def test_a_read_only_file_system(tmp_path: Path) -> None:
-    fill(tmp_path / "state.db")
+async def test_a_read_only_file_system(tmp_path: Path) -> None:
+    await fill(tmp_path / "state.db")
     mount = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"'
     reason = on_a_file_system(tmp_path, mount, READ_ONLY)
     assert reason.startswith(f"{tmp_path}/state.db: cannot be ")
     assert "\n" not in reason
 
 
-def test_a_lock_is_not_inherited_by_a_child(tmp_path: Path) -> None:
+async def test_a_lock_is_not_inherited_by_a_child(tmp_path: Path) -> None:
     """A program that a controller started would keep a standby waiting if it inherited the lock."""
-
-    async def body() -> None:
-        async with await open_sqlite(tmp_path / "state.db") as store:
-            await store.campaign(ME)
-            child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
-            try:
-                await store.close()
-                async with await open_sqlite(tmp_path / "state.db") as other:
-                    assert await other.leader() is None
-                    await asyncio.wait_for(other.campaign(ME), 10)
-            finally:
-                child.communicate(b"\n")
-
-    asyncio.run(body())
+    async with await open_sqlite(tmp_path / "state.db") as store:
+        await store.campaign(ME)
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+        try:
+            await store.close()
+            async with await open_sqlite(tmp_path / "state.db") as other:
+                assert await other.leader() is None
+                await asyncio.wait_for(other.campaign(ME), 10)
+        finally:
+            child.communicate(b"\n")
