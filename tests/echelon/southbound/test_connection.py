@@ -12,13 +12,8 @@ import subprocess
 import threading
 import time
 from collections import Counter
-<<<<<<< HEAD
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-=======
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
->>>>>>> tests
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -870,7 +865,6 @@ async def test_digests_are_delivered_and_acknowledged(station: Station, make_int
     assert received == [("s1", [3]), ("s1", [4]), ("s1", [5]), ("s1", [6])]
 
 
-<<<<<<< HEAD
 class _Nonsense(GnmiQueues):
     """The queues of a switch that answers nonsense when it is asked for its ports, as long as it is `broken`."""
 
@@ -884,51 +878,24 @@ class _Nonsense(GnmiQueues):
                 yield down
 
 
-def test_a_switch_that_does_not_tell_of_its_ports_is_told_of_once(station: Station) -> None:
-    async def main() -> None:
-        station.start()
-        queues = _Nonsense("s1")
-        async with connected(station.address, timing=OFTEN, queues=queues) as (connection, owner):
-            connection.set_intent(bare(flow_entry(1)), 1)
-            await owner.until(lambda: owner.of(PortsUnwatched))
-            (told,) = owner.of(PortsUnwatched)
-            assert "port one" in told.problem
-            assert connection.snapshot().unwatched == told.problem
-            audited = connection.snapshot().last_audit_at
-            assert connection.snapshot().state == "ready"
-            while connection.snapshot().last_audit_at == audited:
-                await asyncio.sleep(0.01)
-            queues.broken = False
-            await asyncio.to_thread(station.device.set_port_up, 2, False)
-            await owner.until(lambda: owner.of(PortsChanged))
-            assert connection.snapshot().unwatched is None
-            assert owner.of(PortsUnwatched) == [told]
-
-    run(main)
+async def test_a_switch_that_does_not_tell_of_its_ports_is_told_of_once(station: Station) -> None:
+    queues = _Nonsense("s1")
+    async with installed(station, bare(flow_entry(1)), timing=OFTEN, queues=queues) as (connection, owner):
+        await owner.until(lambda: owner.of(PortsUnwatched))
+        (told,) = owner.of(PortsUnwatched)
+        assert "port one" in told.problem
+        assert connection.snapshot().unwatched == told.problem
+        audited = connection.snapshot().last_audit_at
+        assert connection.snapshot().state == "ready"
+        while connection.snapshot().last_audit_at == audited:
+            await asyncio.sleep(0.01)
+        queues.broken = False
+        await asyncio.to_thread(station.device.set_port_up, 2, False)
+        await owner.until(lambda: owner.of(PortsChanged))
+        assert connection.snapshot().unwatched is None
+        assert owner.of(PortsUnwatched) == [told]
 
 
-def test_a_difference_is_read_and_not_written(station: Station) -> None:
-    station.start()
-
-    async def main() -> None:
-        async with connected(station.address) as (connection, owner):
-            connection.set_intent(bare(flow_entry(1), flow_entry(2)), 1)
-            await owner.until(lambda: owner.installed)
-            before = station.state()
-            station.kinds()
-            comparison = await connection.difference(bare(flow_entry(2, queue=4), flow_entry(3)))
-            assert (len(comparison.inserts), len(comparison.modifies), len(comparison.deletes)) == (1, 1, 1)
-            nothing = await connection.difference(bare(flow_entry(1), flow_entry(2)))
-            assert (len(nothing.inserts), len(nothing.modifies), len(nothing.deletes)) == (0, 0, 0)
-            assert set(station.kinds()) <= {"read", "gnmi_get", "capabilities", *WATCHING}
-            assert station.state() == before
-            # What was asked has not become what is wanted.
-            connection.set_intent(bare(flow_entry(1), flow_entry(2), flow_entry(9)), 2)
-            await owner.until(lambda: owner.installed == [1, 2])
-            assert len(station.held()) == 3
-
-    run(main)
-=======
 async def test_ports_that_go_down_are_told_in_every_session(station: Station) -> None:
     async with installed(station, bare(flow_entry(1))) as (_, owner):
         await asyncio.to_thread(station.device.set_port_up, 2, False)
@@ -939,7 +906,6 @@ async def test_ports_that_go_down_are_told_in_every_session(station: Station) ->
         await asyncio.to_thread(station.start)
         await owner.until(lambda: len(owner.of(PortsChanged)) == 2)
         assert [event.down for event in owner.of(PortsChanged)] == [{2}, {2, 3}]
->>>>>>> tests
 
 
 async def test_a_difference_is_read_and_not_written(station: Station) -> None:
