@@ -160,7 +160,7 @@ def service(fresh: Installed, directory: Path) -> Iterator[tuple[Client, str]]:
     try:
         for number, (name, address) in enumerate(addresses.items(), start=1):
             options = ("--device-id", str(number), "--record", f"{name}.jsonl", "--grpc-server-addr", address)
-            started.append(Process(name, list(fresh.command("echelon-recorder", *options)), cwd=directory))
+            started.append(Process(name, *fresh.command("echelon-recorder", *options), cwd=directory))
         for process in started:
             process.wait_line(lambda line: line.startswith("P4Runtime at"))
         daemon = Controller(fresh, directory / "echelon.yaml")
@@ -178,9 +178,7 @@ class Controller(Daemon):
     """The process of `echelon serve` in the fresh environment."""
 
     def __init__(self, fresh: Installed, config: Path) -> None:
-        Process.__init__(
-            self, "controller", list(fresh.command("echelon", "serve", "--config", config)), cwd=config.parent
-        )
+        Process.__init__(self, "controller", *fresh.command("echelon", "serve", "--config", config), cwd=config.parent)
 
 
 def assert_recorded_is_intended(client: Client, directory: Path) -> dict[str, Recorded]:

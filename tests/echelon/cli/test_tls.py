@@ -19,8 +19,9 @@ from echelon.cli import app
 from tests.echelon.cli.test_shell import SESSION
 from tests.echelon.service.lab import LINE, Daemon
 from tests.echelon.southbound.switch_process import PATIENCE_S, free_port, switch_process
-from tests.echelon.southbound.test_tls import make_authority
+from tests.echelon.southbound.test_tls import issued
 from tests.interop.environments import CACHE, shell_python
+from tests.softswitch.p4runtime.test_tls import make_authority
 
 pytestmark = pytest.mark.xdist_group("cli-tls")
 
@@ -46,14 +47,14 @@ def secured() -> Iterator[Secured]:
     with TemporaryDirectory(prefix="tls-") as name:
         here = Path(name)
         authority = make_authority(here / "authority")
-        switch, server, ours = (authority.issue(who) for who in ("switch", "server", "ours"))
+        switch, server, ours = (issued(authority, who) for who in ("switch", "server", "ours"))
         pem = here / "ours.pem"
         pem.write_bytes(ours[0].read_bytes() + ours[1].read_bytes())
         ports = [text for port in (1, 2) for text in ("-i", f"{port}@unix:{here}/s1-{port}")]
         ssl = ["--grpc-server-ssl", "--grpc-server-with-client-auth"]
         files = [
             "--grpc-server-cacert",
-            authority.certificate,
+            authority.home / "ca.crt",
             "--grpc-server-cert",
             switch[0],
             "--grpc-server-key",
@@ -78,7 +79,7 @@ def secured() -> Iterator[Secured]:
             try:
                 daemon.wait_event("leading")
                 daemon.wait_event("switch", switch="s1", state="ready")
-                yield Secured(config, daemon.wait_listening(), authority.certificate, pem)
+                yield Secured(config, daemon.wait_listening(), authority.home / "ca.crt", pem)
             finally:
                 daemon.kill()
 

@@ -64,6 +64,9 @@ TWO_BY_TWO = {
     ],
 }  # fmt: skip
 
+BIN = Path(sys.executable).parent
+"""The folder of the installed commands."""
+
 
 def free_port() -> int:
     """Return a TCP port of loopback that is free now."""
@@ -87,7 +90,7 @@ _FORKING.set_forkserver_preload(
 
 
 def _run(command: str, arguments: Sequence[str], cwd: Path, output: Connection, descriptors: int | None) -> None:
-    """Be the installed command, with its console at a pipe."""
+    """Be the installed command, or that of another environment, by its path, with the console at a pipe."""
     if descriptors is not None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
     for stream in (1, 2):
@@ -97,6 +100,8 @@ def _run(command: str, arguments: Sequence[str], cwd: Path, output: Connection, 
     os.environ["NO_COLOR"] = "1"
     warnings.simplefilter("default")
     sys.argv = [command, *arguments]
+    if os.sep in command:
+        os.execv(command, sys.argv)
     (entry,) = entry_points(group="console_scripts", name=command)
     sys.exit(entry.load()())
 
