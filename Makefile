@@ -26,7 +26,7 @@ $(RUNS): pyproject.toml softswitch/pyproject.toml
 	touch $@
 
 $(HOSTS): $(RUNS)
-	$(RUN)/python -m pip install --disable-pip-version-check --editable '.[service,plot]' --editable plugins/web
+	$(RUN)/python -m pip install --disable-pip-version-check --editable '.[service,plot]' --editable plugins/web --editable plugins/study
 	touch $@
 
 # The service and pictures besides.
