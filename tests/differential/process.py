@@ -77,7 +77,8 @@ class SwitchProcess:
         deadline = time.monotonic() + START_SECONDS
         while True:
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                # A probe may be given the port itself, and then reaches itself.
+                if probe.connect_ex(("127.0.0.1", port)) == 0 and probe.getsockname() != probe.getpeername():
                     return
             if self._process.poll() is not None or time.monotonic() > deadline:
                 raise TargetError(f"{self.name} does not start: {self._tail()}")

@@ -212,4 +212,5 @@ class _Process:
 
 def _answers(port: int) -> bool:
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        # A probe may be given the port itself, and then reaches itself.
+        return probe.connect_ex(("127.0.0.1", port)) == 0 and probe.getsockname() != probe.getpeername()
