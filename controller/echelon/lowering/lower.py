@@ -105,7 +105,7 @@ class _Lowered:
     plan: Plan | None = None
     jobs: Mapping[str, _Job] = field(default_factory=dict)
     switches: Mapping[str, _Switch] = field(default_factory=dict)
-    claims: _Claims = field(default_factory=lambda: _Claims())
+    claims: _Claims = field(default_factory=_Claims)
 
 
 class Lowering:

@@ -159,7 +159,8 @@ class Echelon:
             members = [job for job in jobs if job.name in group]
             steps = sum(len(job.computes) + len(job.flows) for job in members)
             if steps > MOST_STEPS:
-                out.append(NoSearch(group, found.candidate, f"jobs with {steps:,} steps are too large for a search"))
+                problem = f"jobs with {steps:,} steps are too large for a search, which takes at most {MOST_STEPS:,}"
+                out.append(NoSearch(group, found.candidate, f"{problem} (fewer micro-batches make fewer steps)"))
                 continue
             several = any(
                 len(fabric.shortest_paths.switches(*ends)) > 1 for job in members for ends in connections(job)
@@ -330,8 +331,8 @@ class _Merged:
 
 _STRICT = strict(MIN_SHARE)
 MOST_STEPS = 50_000
-"""The most steps of a group's jobs for which there is a search. Four iterations of more take more than a search may
-(`search.MOST_WORK`), and handing them to another process at each change takes long, too."""
+"""The most steps of a group's jobs for which there is a search. It is handed to another process at each change, which
+takes time in proportion to them; `search.MOST_WORK` bounds what it does there."""
 _PAST = 32
 """Groups that other jobs have joined, or tried to, of which the plan is remembered."""
 

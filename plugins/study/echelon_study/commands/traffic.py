@@ -42,7 +42,6 @@ def receive(
 
     Example: echelon traffic receive
     """
-
     with one_line_errors(), _interruptible() as going:
         address, port = _address("--listen", listen)
 
