@@ -7,7 +7,7 @@ from enum import IntEnum, IntFlag
 from struct import Struct, error
 
 PORT = 0xEF11
-"""UDP port of every aggregation packet's destination."""
+"""UDP port of the fallback, the destination or the source of every aggregation packet."""
 VERSION = 1
 MAX_WORKERS = 32
 
