@@ -1,0 +1,71 @@
+"""Real numbers as whole numbers with one exponent in common, as `docs/aggregation-protocol.md` has it.
+
+All functions are exact but for the one rounding of `quantise`, half a unit, and the one of `dequantise` to 24 bits.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+ZERO = 0
+"""The exponent of a block whose values are all zero."""
+NOT_FINITE = 255
+"""The exponent of a block with an infinity or a not-a-number."""
+LARGEST = 254
+STEP = 8
+"""What an exponent that was too small grows by."""
+
+
+def headroom(workers: int) -> int:
+    """Return h, the bits that a sum of so many workers may grow by."""
+    return (workers - 1).bit_length()
+
+
+def block_exponent(values: Floats) -> int:
+    """Return the largest exponent field of the values; 0 if all are zero, 255 if one is not finite.
+
+    A subnormal number counts as one of exponent 1, whose unit it has.
+    """
+    return int(block_exponents(values, max(len(values), 1))[0]) if len(values) else ZERO
+
+
+def block_exponents(values: Floats, size: int) -> NDArray[np.uint8]:
+    """Return the exponent of each block of `size` values; the last may be shorter."""
+    bits = values.view(np.uint32) & np.uint32(0x7FFFFFFF)
+    largest = np.maximum.reduceat(bits, np.arange(0, len(bits), size))
+    return np.where(largest, np.maximum(largest >> np.uint32(23), 1), 0).astype(np.uint8)
+
+
+def unit_power(exponent: int, workers: int) -> int:
+    """Return p: a unit of a block of this exponent is 2^p."""
+    return exponent + headroom(workers) - 156
+
+
+def fits(values: Floats, exponent: int) -> bool:
+    """Return whether the exponent is as large as that of the values."""
+    return block_exponent(values) <= exponent
+
+
+def quantise(values: Floats, exponent: int, workers: int) -> bytes:
+    """Return the values in units, to the nearest, ties to even, as packets carry them.
+
+    What is too large for the exponent (`fits`) becomes the largest that is not: the sender sets OVERFLOW then.
+    """
+    most = 2.0 ** (30 - headroom(workers))
+    scaled = np.rint(np.ldexp(values.astype(np.float64), -unit_power(exponent, workers)))
+    return np.clip(scaled, -most, most).astype(">i4").tobytes()
+
+
+def dequantise(data: bytes, exponent: int, workers: int) -> Floats:
+    """Return the numbers that sums in units stand for, rounded to 24 bits; beyond the range, infinities."""
+    units = np.frombuffer(data, ">i4").astype(np.float64)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.ldexp(units, unit_power(exponent, workers)).astype(np.float32)
+
+
+def bound(exponent: int, workers: int) -> float:
+    """Return by how much a sum may be off, before it is rounded to 24 bits: half a unit for each worker."""
+    return 0.0 if exponent == ZERO else float(np.ldexp(workers, unit_power(exponent, workers) - 1))
