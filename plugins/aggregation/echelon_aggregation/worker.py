@@ -1,0 +1,347 @@
+"""The worker of the aggregation protocol (`docs/aggregation-protocol.md`): packets and times in, packets out.
+
+A worker is given collectives, in the same order at all workers of its group. It cuts them into chunks, sends these in
+its slots, and writes what comes back into the collectives.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from echelon_aggregation.exponents import (
+    LARGEST,
+    NOT_FINITE,
+    STEP,
+    ZERO,
+    block_exponents,
+    bound,
+    dequantise,
+    quantise,
+)
+from echelon_aggregation.group import Group
+from echelon_aggregation.wire import Flag, Kind, Packet
+
+FROM_HERE_AGAIN = 3
+"""The transmission from which on a packet that is sent again has AGAIN, where the memory is the tree's own."""
+
+
+@dataclass(eq=False, slots=True)
+class Collective:
+    """A sum of one array of each worker, all of one size and type: float32, or int32 modulo 2^32.
+
+    `all_reduce`, `reduce_scatter` and `broadcast` make one.
+    """
+
+    values: NDArray[Any] | None
+    """What this worker adds; None is zero everywhere."""
+    result: NDArray[Any]
+    """The part of the sum that this worker keeps, once `done`."""
+    size: int
+    """The number of values of the whole array."""
+    start: int = 0
+    """Where the kept part begins."""
+    done: bool = False
+    bound: float = 0.0
+    """By how much a value of the result may be off, before it is rounded to 24 bits."""
+    left: int = 0
+    """The number of chunks that have no sum yet."""
+    exponents: list[int] = field(default_factory=list)
+    """Those of this worker's chunks; empty for whole numbers."""
+
+    @property
+    def is_real(self) -> bool:
+        """Return whether the numbers need exponents."""
+        return bool(self.result.dtype == np.float32)
+
+
+def all_reduce(values: NDArray[Any]) -> Collective:
+    """Return the sum of all workers' arrays (float32 or int32), which all workers keep."""
+    return Collective(values, np.zeros_like(values), len(values))
+
+
+def reduce_scatter(values: NDArray[Any], rank: int, workers: int) -> Collective:
+    """Return the sum of all workers' arrays, of which worker `rank` keeps its share. `workers` divides the size."""
+    share, rest = divmod(len(values), workers)
+    if rest:
+        raise ValueError(f"{len(values)} values do not have {workers} equal shares")
+    return Collective(values, np.zeros(share, values.dtype), len(values), rank * share)
+
+
+def broadcast(values: NDArray[np.int32], root: bool) -> Collective:
+    """Return the root's array, exactly as it is: a sum of whole numbers, to which the others add nothing."""
+    return Collective(values if root else None, np.zeros_like(values), len(values))
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One of the W sequences of blocks."""
+
+    block: int
+    """The number of the present block, or of the next."""
+    tasks: deque[Collective] = field(default_factory=deque)
+    chunk: int = -1
+    """The number of the chunk in the first task; negative for the block that agrees on an exponent."""
+    exponent: int = ZERO
+    """The exponent that the chunk's values have in common."""
+    packet: Packet | None = None
+    """The present contribution."""
+    sent: int = 0
+    """How often it was sent."""
+    sent_at: float = 0.0
+    due: float = 0.0
+    """When it is sent again."""
+    results: deque[Packet] = field(default_factory=lambda: deque(maxlen=2))
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a worker counts."""
+
+    sent: int = 0
+    """Contributions, with those that were sent again."""
+    resent: int = 0
+    answered: int = 0
+    """Requests of the fallback that got a result."""
+    results: int = 0
+    ignored: int = 0
+    """Packets that came too late, twice, or from elsewhere."""
+
+
+class Worker:
+    """Worker `rank` of a group. Each method returns the packets to send now, to the fallback's address."""
+
+    def __init__(self, group: Group, rank: int) -> None:
+        if not 0 <= rank < group.workers:
+            raise ValueError(f"rank: {rank} is not below {group.workers}")
+        self.group = group
+        self.tally = Tally()
+        self.smoothed_s: float | None = None
+        """The smoothed time from a contribution to its result."""
+        self._variation_s = 0.0
+        self._bit = 1 << rank
+        self._slots = [_Slot(number) for number in range(group.window)]
+        self._ready: list[int] = []
+        """Blocks that have not been sent, the first one in front."""
+        self._under_way = 0
+        self._timers: list[tuple[float, int]] = []
+        """When a slot's timer may be due; the slot knows when it is."""
+        self._limit = float(group.window)
+        """The number of slots that may have a packet under way."""
+        self._halved_until = 0.0
+
+    @property
+    def next_wake(self) -> float | None:
+        """Return when `wake` has something to do, if nothing arrives before; None while nothing is under way."""
+        while self._timers:
+            at, number = self._timers[0]
+            slot = self._slots[number]
+            if slot.sent and slot.due == at:
+                return at
+            heappop(self._timers)
+        return None
+
+    @property
+    def waits_for(self) -> list[int]:
+        """Return the blocks under way, in order."""
+        return sorted(slot.block for slot in self._slots if slot.sent)
+
+    def submit(self, collective: Collective, now: float) -> list[Packet]:
+        """Begin a collective, behind those that were begun before."""
+        values, size = collective.values, self.group.values
+        collective.left = chunks = -(-collective.size // size)
+        if not chunks:
+            collective.done = True
+        elif collective.is_real and values is not None:
+            collective.exponents = block_exponents(values, size).tolist()
+        elif collective.is_real:
+            collective.exponents = [ZERO] * chunks
+        for slot in self._slots[:chunks]:
+            slot.tasks.append(collective)
+            if len(slot.tasks) == 1:
+                self._begin_task(slot)
+        return self._send_ready(now)
+
+    def receive(self, packet: Packet, now: float) -> list[Packet]:
+        """Take a packet that arrived."""
+        slot = self._slots[packet.block & (self.group.window - 1)]
+        if packet.tree != self.group.tree or packet.session != self.group.session:
+            self.tally.ignored += 1
+        elif packet.kind == Kind.REQUEST:
+            return self._reply(slot, packet.block, now)
+        elif (
+            slot.packet is None
+            or not slot.sent
+            or slot.block != packet.block
+            or (packet.kind != Kind.ANSWER and (packet.kind, packet.workers) != (Kind.RESULT, self.group.everyone))
+            or (not packet.flags & Flag.EMPTY and len(packet.values) != 4 * self.group.values)
+        ):
+            self.tally.ignored += 1
+        else:
+            self.tally.results += 1
+            self._measure(slot, packet, now)
+            self._under_way -= 1
+            slot.sent, slot.packet = 0, None
+            slot.results.append(packet)
+            slot.block += self.group.window
+            self._take(slot, packet)
+            return self._send_ready(now)
+        return []
+
+    def wake(self, now: float) -> list[Packet]:
+        """Send again what has waited for too long."""
+        packets = []
+        while (at := self.next_wake) is not None and at <= now:
+            slot = self._slots[heappop(self._timers)[1]]
+            again = self.group.shared_memory or slot.sent >= FROM_HERE_AGAIN
+            packets.append(self._transmit(slot, again, now))
+        return packets
+
+    # -- the chain of a slot ---------------------------------------------------------------------------------------
+
+    def _begin_task(self, slot: _Slot) -> None:
+        """Prepare the first block of the slot's first task."""
+        task, number = slot.tasks[0], slot.block & (self.group.window - 1)
+        if task.is_real:
+            slot.chunk = number - self.group.window
+            self._prepare(slot, ZERO)
+        else:
+            slot.chunk = number
+            self._prepare(slot, ZERO)
+
+    def _take(self, slot: _Slot, result: Packet) -> None:
+        """Write a result into its collective, and prepare the slot's next block."""
+        task = slot.tasks[0]
+        if slot.chunk >= 0:
+            if task.is_real and result.flags & Flag.OVERFLOW:
+                grown = min(slot.exponent + STEP, LARGEST) if slot.exponent < LARGEST else NOT_FINITE
+                self._prepare(slot, grown)
+                return
+            self._write(task, slot, result)
+            task.left -= 1
+            task.done = not task.left
+        slot.chunk += self.group.window
+        if slot.chunk * self.group.values < task.size:
+            self._prepare(slot, result.next_exponent)
+            return
+        slot.tasks.popleft()
+        if slot.tasks:
+            self._begin_task(slot)
+
+    def _prepare(self, slot: _Slot, exponent: int) -> None:
+        """Make the contribution for the slot's chunk with an exponent."""
+        task, size, at = slot.tasks[0], self.group.values, slot.chunk
+        slot.exponent = exponent
+        flags, data, coming = Flag.EMPTY, b"", ZERO
+        following = at + self.group.window
+        if following < len(task.exponents):
+            coming = task.exponents[following]
+        if at >= 0 and task.values is not None:
+            part = task.values[at * size : (at + 1) * size]
+            if task.is_real:
+                own = task.exponents[at]
+                if own > exponent:
+                    flags |= Flag.OVERFLOW
+                if own > ZERO and ZERO < exponent < NOT_FINITE:
+                    data = quantise(part if own < NOT_FINITE else np.zeros_like(part), exponent, self.group.workers)
+            else:
+                data = part.astype(">i4").tobytes()
+        if data:
+            flags, data = flags & ~Flag.EMPTY, data.ljust(4 * size, b"\0")
+        slot.packet = Packet(
+            Kind.CONTRIBUTION,
+            self.group.tree,
+            self.group.session,
+            slot.block,
+            self._bit,
+            exponent,
+            coming,
+            flags,
+            data,
+        )
+        heappush(self._ready, slot.block)
+
+    def _write(self, task: Collective, slot: _Slot, result: Packet) -> None:
+        """Write the part of a chunk's sum that the task keeps."""
+        size = self.group.values
+        first, last = max(slot.chunk * size, task.start), min((slot.chunk + 1) * size, task.start + len(task.result))
+        if first >= last:
+            return
+        part = task.result[first - task.start : last - task.start]
+        within = slice(first - slot.chunk * size, last - slot.chunk * size)
+        if task.is_real and slot.exponent == NOT_FINITE:
+            part[:] = np.nan
+            task.bound = np.nan
+        elif result.flags & Flag.EMPTY:
+            part[:] = 0
+        elif task.is_real:
+            part[:] = dequantise(result.values, slot.exponent, self.group.workers)[within]
+            task.bound = max(task.bound, bound(slot.exponent, self.group.workers))
+        else:
+            part[:] = np.frombuffer(result.values, ">i4")[within]
+
+    # -- the network -------------------------------------------------------------------------------------------------
+
+    def _send_ready(self, now: float) -> list[Packet]:
+        """Send blocks while the window is open.
+
+        The first block that has no result is always sent: all others may wait for a worker whose window is closed by
+        blocks that wait for this one.
+        """
+        packets, mask = [], self.group.window - 1
+        while self._ready and (
+            self._under_way < int(self._limit) or self._ready[0] < min(slot.block for slot in self._slots if slot.sent)
+        ):
+            slot = self._slots[heappop(self._ready) & mask]
+            self._under_way += 1
+            packets.append(self._transmit(slot, False, now))
+        return packets
+
+    def _transmit(self, slot: _Slot, again: bool, now: float) -> Packet:
+        packet = slot.packet
+        assert packet is not None
+        self.tally.sent += 1
+        self.tally.resent += slot.sent > 0
+        slot.due = now + min(self._timeout_s * 2 ** min(slot.sent, 20), self.group.most_timeout_s)
+        slot.sent += 1
+        slot.sent_at = now
+        heappush(self._timers, (slot.due, slot.block & (self.group.window - 1)))
+        return replace(packet, flags=packet.flags | Flag.AGAIN) if again else packet
+
+    def _reply(self, slot: _Slot, block: int, now: float) -> list[Packet]:
+        """Answer the fallback's request for a block."""
+        if slot.sent and slot.block == block:
+            return [self._transmit(slot, True, now)]
+        for result in slot.results:
+            if result.block == block:
+                self.tally.answered += 1
+                flags = result.flags & ~Flag.AGAIN
+                return [replace(result, kind=Kind.ANSWER, workers=self._bit, flags=flags)]
+        return []
+
+    @property
+    def _timeout_s(self) -> float:
+        """Return the time after which a packet is sent again for the first time (RFC 6298, section 2)."""
+        if self.smoothed_s is None:
+            return min(1.0, self.group.most_timeout_s)
+        return max(self.smoothed_s + 4 * self._variation_s, self.group.least_timeout_s)
+
+    def _measure(self, slot: _Slot, packet: Packet, now: float) -> None:
+        """Take a result for the time of a round trip (RFC 6298, Karn's rule), and for the width of the window."""
+        if slot.sent == 1:
+            took_s = now - slot.sent_at
+            if self.smoothed_s is None:
+                self.smoothed_s, self._variation_s = took_s, took_s / 2
+            else:
+                self._variation_s += (abs(self.smoothed_s - took_s) - self._variation_s) / 4
+                self.smoothed_s += (took_s - self.smoothed_s) / 8
+        if not packet.flags & Flag.MARKED:
+            self._limit = min(self._limit + 1 / self._limit, float(self.group.window))
+        elif now >= self._halved_until:
+            self._limit = max(1.0, self._limit / 2)
+            self._halved_until = now + (self.smoothed_s or 0.0)
