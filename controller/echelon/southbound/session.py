@@ -942,14 +942,16 @@ class SwitchSession(IntentSession):
     async def _read_groups(self) -> dict[int, MulticastGroup]:
         query = p4r.ReadRequest(device_id=self._device_id, entities=[P4MulticastGroupEntry().encode(self.schema)])
         groups = {}
-        async with self._calling("reading multicast groups"):
-            async with aclosing(self._channel.read(query.SerializeToString())) as responses:
-                async for response in responses:
-                    for entity in p4r.ReadResponse.FromString(response).entities:
-                        entry = entity.packet_replication_engine_entry.multicast_group_entry
-                        if entry.multicast_group_id >= FIRST_GROUP:
-                            copies = tuple(sorted((_port_of(replica), replica.instance) for replica in entry.replicas))
-                            groups[entry.multicast_group_id] = MulticastGroup(entry.multicast_group_id, copies)
+        async with (
+            self._calling("reading multicast groups"),
+            aclosing(self._channel.read(query.SerializeToString())) as responses,
+        ):
+            async for response in responses:
+                for entity in p4r.ReadResponse.FromString(response).entities:
+                    entry = entity.packet_replication_engine_entry.multicast_group_entry
+                    if entry.multicast_group_id >= FIRST_GROUP:
+                        copies = tuple(sorted((_port_of(replica), replica.instance) for replica in entry.replicas))
+                        groups[entry.multicast_group_id] = MulticastGroup(entry.multicast_group_id, copies)
         return groups
 
     async def _write_group(self, kind: UpdateKind, group: MulticastGroup) -> None:

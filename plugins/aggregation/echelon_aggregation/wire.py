@@ -38,6 +38,9 @@ class Flag(IntFlag):
     """No values follow; all are zero."""
 
 
+NO_FLAGS = Flag(0)
+
+
 class WireError(ValueError):
     """Bytes are no packet of this protocol; the message says why."""
 
@@ -53,7 +56,7 @@ class Packet:
     workers: int
     exponent: int = 0
     next_exponent: int = 0
-    flags: Flag = Flag(0)
+    flags: Flag = NO_FLAGS
     values: bytes = b""
     """Two's complement in network order, 32 bits each; empty with EMPTY."""
 

@@ -233,7 +233,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
 
     apply {
         aggregation_member.apply();
-        bool has_form = hdr.aggregation.version == AGGREGATION_VERSION && (hdr.values.isValid()
+        bool has_form = hdr.aggregation.version == AGGREGATION_VERSION
+            && hdr.aggregation.kind >= AGGREGATION_CONTRIBUTION && hdr.aggregation.kind <= AGGREGATION_ANSWER
+            && (hdr.values.isValid()
             || (hdr.aggregation.flags & AGGREGATION_EMPTY != 0 && hdr.udp.length == 8 + SHIM_BYTES + AGGREGATION_BYTES));
         if (!has_form) {
             end(AGGREGATED_MALFORMED);
