@@ -323,6 +323,10 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
                         sum_goes_on = 1;
                         if (complete == 1) {
                             aggregated.count(AGGREGATED_SENT_AGAIN);
+                            if (again == 1 && root == 0) {
+                                // The next one gets through alone.
+                                free_place(place);
+                            }
                         } else {
                             aggregated.count(AGGREGATED_COMPLETE);
                         }
