@@ -160,8 +160,12 @@ p4-rankings: $(STAMP)
 p4: p4-rankings
 	cd p4src/v1model && p4c-bm2-ss --std p4-16 --arch v1model -o ../build/v1model/echelon.json \
 		--p4runtime-files ../build/v1model/echelon.p4info.txtpb echelon.p4
+	mkdir -p p4src/build/v1model-aggregation
+	cd p4src/v1model && p4c-bm2-ss --std p4-16 --arch v1model -DAGGREGATION -o ../build/v1model-aggregation/echelon.json \
+		--p4runtime-files ../build/v1model-aggregation/echelon.p4info.txtpb echelon.p4
 	$(RUN)/python -c 'from pathlib import Path; from echelon.p4program import source_digest; \
-		Path("p4src/build/v1model/SOURCE.sha256").write_text(source_digest(Path("p4src")) + "\n")'
+		[(Path("p4src/build") / name / "SOURCE.sha256").write_text(source_digest(Path("p4src")) + "\n") \
+			for name in ("v1model", "v1model-aggregation")]'
 
 # Compile the TNA program for Tofino 1 and 2, and keep what does not change from run to run. P4C_TOFINO is the compiler and
 # BFAS the assembler of a p4c that was built with its Tofino back end (-DENABLE_TOFINO=ON).

@@ -89,12 +89,20 @@ header shim_t {
     bit<16> reserved;
 }
 
+#ifdef AGGREGATION
+#include "aggregation.p4"
+#endif
+
 struct headers_t {
     ethernet_t ethernet;
     ipv4_h     ipv4;
     tcp_t      tcp;
     udp_t      udp;
     shim_t     shim;
+#ifdef AGGREGATION
+    aggregation_t aggregation;
+    values_t      values;
+#endif
 }
 
 #endif

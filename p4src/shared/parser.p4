@@ -32,7 +32,15 @@
     state parse_udp {
         packet.extract(hdr.udp);
         // Somebody else's datagram to our port may be too short for a shim.
-#ifdef PARSER_COMPARES
+#if defined(AGGREGATION)
+        transition select(hdr.udp.src_port, hdr.udp.dst_port, hdr.udp.length >= 8 + SHIM_BYTES,
+                          hdr.udp.length >= 8 + SHIM_BYTES + AGGREGATION_BYTES) {
+            (_, SHIM_UDP_PORT, true, _): parse_shim;
+            (_, AGGREGATION_UDP_PORT, _, true): parse_aggregation;
+            (AGGREGATION_UDP_PORT, _, _, true): parse_aggregation;
+            default: accept;
+        }
+#elif defined(PARSER_COMPARES)
         transition select(hdr.udp.dst_port, hdr.udp.length >= 8 + SHIM_BYTES) {
             (SHIM_UDP_PORT, true): parse_shim;
             default: accept;
@@ -60,3 +68,20 @@
         packet.extract(hdr.shim);
         transition accept;
     }
+#ifdef AGGREGATION
+    state parse_aggregation {
+        packet.extract(hdr.shim);
+        packet.extract(hdr.aggregation);
+        // Whatever has another length or version is forwarded as it is.
+        transition select(hdr.aggregation.version, hdr.aggregation.kind, hdr.aggregation.flags[3:3], hdr.udp.length) {
+            (AGGREGATION_VERSION, AGGREGATION_CONTRIBUTION, 0, VALUES_UDP_BYTES): parse_values;
+            (AGGREGATION_VERSION, AGGREGATION_RESULT, 0, VALUES_UDP_BYTES): parse_values;
+            (AGGREGATION_VERSION, AGGREGATION_ANSWER, 0, VALUES_UDP_BYTES): parse_values;
+            default: accept;
+        }
+    }
+    state parse_values {
+        packet.extract(hdr.values);
+        transition accept;
+    }
+#endif

@@ -30,6 +30,9 @@
 #include "include/control/promotion.p4"
 #include "include/control/marking.p4"
 #include "include/control/ecn.p4"
+#ifdef AGGREGATION
+#include "include/control/aggregation.p4"
+#endif
 
 // The sequence number of the packet that left last, by port and queue: egress writes it, Promotion in ingress reads it.
 register<bit<32>>(PORT_QUEUES) queue_left;
@@ -58,6 +61,9 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     Promotion() promotion;
     Marking() marking;
     VirtualQueue() virtual_queue;
+#ifdef AGGREGATION
+    Aggregation() aggregation;
+#endif
 
     @id(0x01000001)
     action set_class_queue(queue_t queue) {
@@ -115,10 +121,24 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 ) {
                     meta.rank_holds_us = 0xFFFFFFFF;
                 }
+#ifdef AGGREGATION
+                if (hdr.aggregation.isValid()) {
+                    // Blocks may overtake each other: their queue is the one that the rank asks for.
+                    meta.queue = meta.wanted;
+                    meta.aggregation_due_us = meta.ranking == Ranking.DEADLINE
+                        ? meta.reference_us + (time_us_t)meta.due_us : 0x7FFFFFFFFFFF;
+                    meta.ranking = Ranking.NONE;
+                    aggregation.apply(hdr, meta, standard_metadata, now);
+                } else
+#endif
                 promotion.apply(hdr, meta, meta.egress_port, now, queue_left, stream_left_us,
                                 connection_stays, connection_acked);
                 marking.apply(hdr, meta, standard_metadata);
-                if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {
+                if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5
+#ifdef AGGREGATION
+                    && meta.ended == 0
+#endif
+                ) {
                     virtual_queue.apply(hdr, meta.egress_port, standard_metadata.packet_length, now);
                 }
                 if (meta.ranking != Ranking.NONE && (meta.first == 1 || meta.last == 1)) {
@@ -136,8 +156,16 @@ control EchelonEgress(inout headers_t hdr, inout metadata_t meta, inout standard
     counter(PORT_QUEUES, CounterType.packets_and_bytes) sent;
     QueueDepth() queue_depth;
     Departure() departure;
+#ifdef AGGREGATION
+    AggregationCopy() aggregation_copy;
+#endif
 
     apply {
+#ifdef AGGREGATION
+        if (hdr.aggregation.isValid()) {
+            aggregation_copy.apply(hdr, standard_metadata);
+        }
+#endif
         if (meta.sequenced == 1) {
             // The time first: a reader that sees the packet's number must find its time, too.
             if (meta.ranking != Ranking.NONE) {

@@ -93,6 +93,19 @@ class DigestSetting:
     ack_timeout_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class MulticastGroup:
+    """The copies of a packet that a switch makes for a number, which entries give as a group."""
+
+    number: int
+    copies: tuple[tuple[int, int], ...]
+    """The port and the instance of each copy, which tells copies apart."""
+
+
+FIRST_GROUP = 0x4000
+"""The lowest number of a multicast group of ours; those below belong to others."""
+
+
 class KnownFlow(NamedTuple):
     """A flow that a switch recognises."""
 
@@ -130,6 +143,8 @@ class Intent:
     parts: tuple[Part, ...]
     queues: tuple[QueueSetting, ...] = ()
     digests: tuple[DigestSetting, ...] = ()
+    groups: tuple[MulticastGroup, ...] | None = None
+    """The multicast groups that entries may name; None: the switch is not asked for any."""
 
     @cached_property
     def entries(self) -> tuple[TableEntry, ...]:

@@ -598,7 +598,7 @@ class SwitchConnection:
         taken = len(self._standing.difference(applied.refused))
         self._standing = frozenset(applied.refused)
         tell: list[SwitchEvent] = []
-        drift = len(applied) + applied.queues + applied.digests - taken
+        drift = len(applied) + applied.queues + applied.digests + applied.groups - taken
         if order.audit and drift > 0:
             self._drift += drift
             tell.append(DriftRepaired(self.name, drift))

@@ -18,13 +18,13 @@ from contextlib import AbstractContextManager, aclosing, asynccontextmanager, co
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
-from finsy import GNMIClient, GRPCStatusCode, P4DigestEntry, P4DigestList
+from finsy import GNMIClient, GRPCStatusCode, P4DigestEntry, P4DigestList, P4MulticastGroupEntry
 from finsy.gnmiclient import GNMIClientError
 from finsy.p4entity import decode_entity
 from finsy.proto import U128, p4r
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from echelon.lowering.intent import DigestSetting, Intent, QueueSetting, TableEntry
+from echelon.lowering.intent import FIRST_GROUP, DigestSetting, Intent, MulticastGroup, QueueSetting, TableEntry
 from echelon.southbound.channel import CallError, MessageStream, P4RuntimeChannel
 from echelon.southbound.codec import OWNER, EntryText, codec_of, encode_digest, schema_of
 from echelon.southbound.deadlines import deadline, within
@@ -84,6 +84,7 @@ class Applied:
     """Number of others' entries on the switch when it was last read."""
     queues: int
     digests: int
+    groups: int
     """The numbers of settings that were written."""
     encoding_s: float
     """Time for encoding entries and comparing them. Part of it may have passed while the switch was at work."""
@@ -96,7 +97,7 @@ class Applied:
         return self.inserts + self.modifies + self.deletes
 
     def __bool__(self) -> bool:
-        return bool(len(self) or self.queues or self.digests)
+        return bool(len(self) or self.queues or self.digests or self.groups)
 
     def require(self) -> None:
         """Raise `SouthboundError` if anything was refused."""
@@ -121,13 +122,14 @@ class Comparison:
     """Number of others' entries, which are left alone."""
     queues: tuple[QueueSetting, ...]
     digests: tuple[DigestSetting, ...]
-    """Settings that are not in force, each as it should be."""
+    groups: tuple[MulticastGroup, ...]
+    """Settings that are not in force, each as it should be; a group that should not be there has no copies."""
 
     def __len__(self) -> int:
         return len(self.inserts) + len(self.modifies) + len(self.deletes) + len(self.blocked)
 
     def __bool__(self) -> bool:
-        return bool(len(self) or self.queues or self.digests)
+        return bool(len(self) or self.queues or self.digests or self.groups)
 
 
 # -- what sessions share -----------------------------------------------------------------------------------------------
@@ -224,6 +226,7 @@ class IntentSession(ABC):
         """The entries that the switch refused to write or to delete, by key."""
         self._queues: dict[tuple[int, int], QueueSetting] = {}
         self._digests: dict[str, DigestSetting] = {}
+        self._groups: dict[int, MulticastGroup] = {}
 
     async def marked(self) -> int:
         """Return how many entries with our mark the switch holds, before the session is opened; 0: not known."""
@@ -294,6 +297,14 @@ class IntentSession(ABC):
         """Put settings into force; return how many changed."""
 
     @abstractmethod
+    async def _read_groups(self) -> dict[int, MulticastGroup]:
+        """Return our multicast groups, by number."""
+
+    @abstractmethod
+    async def _write_group(self, kind: UpdateKind, group: MulticastGroup) -> None:
+        """Insert, modify or delete a multicast group."""
+
+    @abstractmethod
     async def _open_queues(self, driver: QueueDriver) -> None:
         """Prepare the driver of the queues for this session, over the channel that it uses."""
 
@@ -318,6 +329,7 @@ class IntentSession(ABC):
             tables = await self._read_all(self._wanted.by_key)
             self._queues = await self._read_queues() if intent.queues else {}
             self._digests = await self._read_digests(intent.digests)
+            self._groups = {} if intent.groups is None else await self._read_groups()
             seconds.read = time.perf_counter() - started - seconds.encoding
             self._foreign = tables.foreign
             change = difference(tables.ours, self._wanted.by_key, tables.foreign)
@@ -352,6 +364,7 @@ class IntentSession(ABC):
         tables = await self._read_all(wanted.by_key)
         queues = await self._read_queues() if intent.queues else {}
         digests = await self._read_digests(intent.digests)
+        groups = {} if intent.groups is None else await self._read_groups()
         change = difference(tables.ours, wanted.by_key, tables.foreign)
         owners = wanted.owners({entry.key for entry in (*change.inserts, *change.modifies, *change.blocked)})
 
@@ -366,6 +379,7 @@ class IntentSession(ABC):
             len(tables.foreign),
             tuple(setting for setting in intent.queues if queues.get((setting.port, setting.queue)) != setting),
             tuple(setting for setting in intent.digests if digests.get(setting.name) != setting),
+            _changed_groups(groups, intent),
         )
 
     @contextmanager
@@ -388,8 +402,19 @@ class IntentSession(ABC):
         # Queues before entries: a packet must not enter a queue that is not yet what its class expects.
         queues = await self._write_queues(intent.queues)
         digests = await self._write_digests(intent.digests)
+        # A group is there before an entry names it, and goes when none does any more.
+        groups = _changed_groups(self._groups, intent)
+        for group in groups:
+            if group.copies:
+                kind = UpdateKind.MODIFY if group.number in self._groups else UpdateKind.INSERT
+                await self._write_group(kind, group)
+                self._groups[group.number] = group
         with self._errors("writing tables"):
             await carry_out(writing, self._write, self._look_up)
+        for group in groups:
+            if not group.copies:
+                await self._write_group(UpdateKind.DELETE, group)
+                del self._groups[group.number]
         seconds.rpc += time.perf_counter() - started
         self._standing = {key: refused for key, refused in self._standing.items() if not self._is_right(key, held)}
         self._standing.update((refusal.entry.key, self._refused(refusal)) for refusal in writing.refused)
@@ -402,6 +427,7 @@ class IntentSession(ABC):
             len(self._foreign),
             queues,
             digests,
+            len(groups),
             seconds.encoding,
             seconds.read,
             seconds.rpc,
@@ -464,6 +490,13 @@ class IntentSession(ABC):
                 await self._queue_driver.write(changed)
             self._queues.update({(s.port, s.queue): s for s in changed})
         return len(changed)
+
+
+def _changed_groups(held: Mapping[int, MulticastGroup], intent: Intent) -> tuple[MulticastGroup, ...]:
+    """Return the groups to write, each as it should be; one that should not be there has no copies."""
+    wanted = {group.number: group for group in intent.groups or ()}
+    gone = () if intent.groups is None else tuple(MulticastGroup(number, ()) for number in held if number not in wanted)
+    return (*(group for number, group in wanted.items() if held.get(number) != group), *gone)
 
 
 class SessionFactory(Protocol):
@@ -906,6 +939,28 @@ class SwitchSession(IntentSession):
             self._digests[setting.name] = setting
         return len(changed)
 
+    async def _read_groups(self) -> dict[int, MulticastGroup]:
+        query = p4r.ReadRequest(device_id=self._device_id, entities=[P4MulticastGroupEntry().encode(self.schema)])
+        groups = {}
+        async with (
+            self._calling("reading multicast groups"),
+            aclosing(self._channel.read(query.SerializeToString())) as responses,
+        ):
+            async for response in responses:
+                for entity in p4r.ReadResponse.FromString(response).entities:
+                    entry = entity.packet_replication_engine_entry.multicast_group_entry
+                    if entry.multicast_group_id >= FIRST_GROUP:
+                        copies = tuple(sorted((_port_of(replica), replica.instance) for replica in entry.replicas))
+                        groups[entry.multicast_group_id] = MulticastGroup(entry.multicast_group_id, copies)
+        return groups
+
+    async def _write_group(self, kind: UpdateKind, group: MulticastGroup) -> None:
+        request = p4r.WriteRequest.FromString(write_header(self._device_id, self._election_id))
+        entry = P4MulticastGroupEntry(group.number, replicas=group.copies)
+        request.updates.add(type=int(kind), entity=entry.encode(self.schema))
+        async with self._calling(f"multicast group {group.number}"):
+            await self._channel.write(request.SerializeToString(), 1)
+
     async def digests(self, name: str) -> AsyncIterator[DigestReport]:
         self._check_up()
         reports = self._reports[name] = asyncio.Queue()
@@ -920,6 +975,11 @@ class SwitchSession(IntentSession):
         received = cast(P4DigestList, report.received)
         async with self._calling("acknowledgement of digests"):
             await self._stream.send(received.ack().encode_update(self.schema).SerializeToString())
+
+
+def _port_of(replica: p4r.Replica) -> int:
+    """Return the port of a replica, which older switches give as a number and newer ones as bytes."""
+    return replica.egress_port or int.from_bytes(replica.port, "big")
 
 
 def _is_in_use(error: CallError) -> bool:

@@ -17,5 +17,9 @@ control EchelonDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.tcp);
         packet.emit(hdr.udp);
         packet.emit(hdr.shim);
+#ifdef AGGREGATION
+        packet.emit(hdr.aggregation);
+        packet.emit(hdr.values);
+#endif
     }
 }

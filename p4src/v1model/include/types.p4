@@ -70,6 +70,12 @@ struct metadata_t {
 #define RANKING_METADATA
 #include "../../build/v1model/rankings.p4"
 
+#ifdef AGGREGATION
+    // When the block's flow should finish; whether the packet ends in the memory. (control Aggregation)
+    time_us_t        aggregation_due_us;
+    bit<1>           ended;
+#endif
+
     // Where does it go? (controls Flow, Forwarding, Promotion)
     port_t           egress_port;
     bit<16>          ecmp_group;

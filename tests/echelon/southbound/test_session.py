@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from finsy.proto import p4i, p4r
+from finsy.proto import U128, p4i, p4r
 from google.protobuf import text_format  # type: ignore[import-untyped]
 
-from echelon.lowering.intent import ActionCall, DigestSetting, Intent, Part, TableEntry
+from echelon.lowering.intent import FIRST_GROUP, ActionCall, DigestSetting, Intent, MulticastGroup, Part, TableEntry
 from echelon.p4program import P4Program, program
 from echelon.plan import LEVELS, QueuePlan
 from echelon.southbound.codec import OWNER, Codec, owner_of
@@ -95,6 +95,35 @@ async def test_what_was_done_behind_the_controllers_back_is_repaired(rig: Any, m
         assert (change.inserts, change.modifies, change.deletes, change.queues) == (1, 2, 1, 1)
         assert writes(rig.kinds()) == {"write": 4, "gnmi_set": 1}
         assert state(rig) == before
+
+
+async def test_multicast_groups_follow_the_intent_and_others_are_left_alone(rig: Any) -> None:
+    def intent(*groups: MulticastGroup) -> Intent:
+        return Intent("s1", (), groups=groups)
+
+    first, second = MulticastGroup(FIRST_GROUP, ((1, 1), (2, 2))), MulticastGroup(FIRST_GROUP + 1, ((3, 0),))
+    other = MulticastGroup(FIRST_GROUP, ((2, 2), (3, 3)))
+    foreign = p4r.MulticastGroupEntry(multicast_group_id=7, replicas=[p4r.Replica(egress_port=1, instance=1)])
+
+    def held() -> dict[int, object]:
+        return dict(rig.device.switch.multicast_groups)
+
+    async with rig.session() as session:
+        entity = p4r.Entity(
+            packet_replication_engine_entry=p4r.PacketReplicationEngineEntry(multicast_group_entry=foreign)
+        )
+        update = p4r.Update(type=p4r.Update.INSERT, entity=entity)
+        rig.device.write_all(p4r.WriteRequest(device_id=1, election_id=U128.encode(PRIMARY), updates=[update]))
+        assert (await session.reconcile(intent(first, second))).groups == 2
+        assert held() == {7: ((1, 1),), FIRST_GROUP: first.copies, FIRST_GROUP + 1: second.copies}
+        assert not await session.reconcile(intent(first, second))
+        assert (await session.compare(intent(other))).groups == (other, MulticastGroup(FIRST_GROUP + 1, ()))
+        assert (await session.update(intent(other))).groups == 2
+        assert held() == {7: ((1, 1),), FIRST_GROUP: other.copies}
+        assert not await session.reconcile(Intent("s1", ())), "an intent that asks for no groups touches none"
+    async with rig.session() as session:
+        assert (await session.reconcile(intent())).groups == 1
+    assert held() == {7: ((1, 1),)}
 
 
 async def test_a_changed_intent_writes_its_own_difference_without_reading(rig: Any, make_intent: MakeIntent) -> None:

@@ -23,7 +23,7 @@ from typing import Any, Self
 import grpc  # type: ignore[import-untyped]
 from finsy import GRPCCredentialsTLS, GRPCStatusCode
 
-from echelon.lowering.intent import DigestSetting, TableEntry
+from echelon.lowering.intent import DigestSetting, MulticastGroup, TableEntry
 from echelon.p4program import P4Program
 from echelon.southbound.channel import CallError
 from echelon.southbound.codec import OWNER
@@ -358,6 +358,12 @@ class BfrtSession(IntentSession):
 
     async def _write_digests(self, settings: Sequence[DigestSetting]) -> int:
         return 0
+
+    async def _read_groups(self) -> dict[int, MulticastGroup]:
+        raise SouthboundError(f"switch {self.name}: multicast groups are not supported on a Tofino")
+
+    async def _write_group(self, kind: UpdateKind, group: MulticastGroup) -> None:
+        raise SouthboundError(f"switch {self.name}: multicast groups are not supported on a Tofino")
 
     async def digests(self, name: str) -> AsyncIterator[DigestReport]:
         self._check_up()
