@@ -132,6 +132,7 @@ class Tree:
                 key,
                 "hand_over",
                 src=ipv4(frames.address(self.workers[-1] + 1)),
+                src_port=WORKER_PORT + self.workers[-1],
                 dst=ipv4(frames.address(self.fallback + 1)),
                 dst_mac=mac(frames.mac(self.fallback + 1)),
                 port=self.fallback + 1,

@@ -135,6 +135,7 @@ class TreeAtSwitch:
                 {"tree": number, "session": tree.session},
                 "hand_over",
                 src=ipv4(self.fabric.hosts[tree.workers[0].host].ipv4),
+                src_port=tree.workers[0].port,
                 dst=ipv4(host.ipv4),
                 dst_mac=mac(host.mac),
                 port=self._port(towards),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
@@ -87,9 +87,13 @@ class Job:
 
 
 class Sequence:
-    """One sequence, which follows from its seed."""
+    """One sequence, which follows from its seed.
 
-    def __init__(self, seed: int) -> None:
+    `make_switch` may make switches that do what the model does, for packets of so many `values`.
+    """
+
+    def __init__(self, seed: int, make_switch: Callable[[], Switch] = Switch, values: int = 2) -> None:
+        self.values = values
         self.rng = rng = Random(seed)
         self.weather = Weather(
             loss=rng.choice([0, 0, 0.01, 0.1, 0.3]),
@@ -116,7 +120,7 @@ class Sequence:
             )
             for number in range(1, jobs + 1)
         ]
-        self.switches = [Switch() for _ in range(leaves + 1 if leaves > 1 else 1)]
+        self.switches = [make_switch() for _ in range(leaves + 1 if leaves > 1 else 1)]
         self.root = leaves if leaves > 1 else 0
         self.places = rng.choice([1, 2, 4, 8])
         self.ends: dict[tuple[int, int], tuple[int, int] | list[str]] = {}
@@ -183,7 +187,7 @@ class Sequence:
             plan.number,
             session,
             plan.window,
-            values=2,
+            values=self.values,
             shared_memory=plan.take != Take.OWN,
             least_timeout_s=0.001,
             most_timeout_s=0.2,

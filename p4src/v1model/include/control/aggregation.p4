@@ -103,8 +103,10 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
 
     // The packet carries on the sum of a tree that lost its place: to its fallback, as a packet of its job.
     @id(0x01000706)
-    action hand_over(ipv4_t src, ipv4_t dst, mac_t dst_mac, port_t port, bit<16> job, bit<16> flow) {
+    action hand_over(ipv4_t src, bit<16> src_port, ipv4_t dst, mac_t dst_mac, port_t port, bit<16> job,
+                     bit<16> flow) {
         hdr.ipv4.src = src;
+        hdr.udp.src_port = src_port;
         hdr.ipv4.dst = dst;
         hdr.ethernet.dst = dst_mac;
         standard_metadata.egress_spec = port;
@@ -216,6 +218,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         mac_t sender = hdr.ethernet.src;
         hdr.ethernet.src = hdr.ethernet.dst;
         hdr.ethernet.dst = sender;
+        hdr.udp.dst_port = hdr.udp.src_port;
         standard_metadata.egress_spec = standard_metadata.ingress_port;
         meta.egress_port = standard_metadata.ingress_port;
     }
@@ -406,12 +409,12 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
                 if (root == 0) {
                     send_up();
                 } else {
-                    as_result();
                     if (complete == 1 && owner == mine) {
                         send_back();
                     } else {
                         send_to_children();
                     }
+                    as_result();
                 }
             }
         }
