@@ -1,0 +1,111 @@
+"""Where a process finds its group: a file that ECHELON_AGGREGATION names, the same one for all workers.
+
+    tree: 1
+    session: 1
+    values: 32
+    window: 64
+    memory: own            # or first, deadline
+    job: 7
+    flow: 12
+    fallback: 0            # the fallback is in the process of worker 0
+    workers:
+    - {wire: eth0, ip: 10.0.0.1, mac: "02:00:00:00:00:01", port: 5000}
+    - {wire: "unix:/run/switch/port2", ip: 10.0.0.2, mac: "02:00:00:00:00:02", port: 5000}
+
+`job` and `flow` are the numbers that the switches know the packets by.
+"""
+
+from __future__ import annotations
+
+import os
+from ipaddress import IPv4Address
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from echelon.documents import Section, parse_document, problem, read_document
+from echelon.errors import RunError
+from echelon_aggregation.frames import Endpoint
+from echelon_aggregation.group import Group
+from echelon_aggregation.wire import MAX_WORKERS, PORT
+
+VARIABLE = "ECHELON_AGGREGATION"
+Number = Annotated[int, Field(ge=0, le=0xFFFF)]
+Mac = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$")]
+
+
+class Member(Section):
+    """A worker's place in the network."""
+
+    wire: str = Field(description="the interface, or unix:PATH")
+    ip: IPv4Address = Field(description="the IPv4 address of the host")
+    mac: Mac = Field(description="the MAC address of the host")
+    port: Number = Field(description="the UDP port that the worker sends from")
+
+    def at(self, port: int) -> Endpoint:
+        """Return the endpoint of a process on the worker's host."""
+        return Endpoint(str(self.ip), self.mac, port)
+
+
+class Membership(Section):
+    """A group of workers and its tree."""
+
+    workers: tuple[Member, ...] = Field(min_length=1, max_length=MAX_WORKERS, description="the workers, by rank")
+    tree: Annotated[int, Field(ge=1, le=0xFFFF)] = Field(description="the number of the tree")
+    session: Number = Field(description="the number of this run of the group")
+    window: Annotated[int, Field(ge=1, le=1 << 16)] = 64
+    values: Annotated[int, Field(ge=1, le=256)] = 32
+    memory: Literal["own", "first", "deadline"] = "own"
+    job: Number = 0
+    flow: Number = 0
+    fallback: Annotated[int, Field(ge=0)] = 0
+    spread: bool = True
+    """Switches of the tree spread results of the fallback."""
+    least_timeout_s: Annotated[float, Field(gt=0, le=1)] = 0.01
+    silence_s: Annotated[float, Field(gt=0)] = 5.0
+    """After such a time without a word of another worker, or without any result, the group ends."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.window & (self.window - 1):
+            raise problem("is not a power of two (write 64, for example)", "window")
+        if self.fallback >= len(self.workers):
+            raise problem(f"there is no worker {self.fallback}", "fallback", code="out-of-range")
+        for number, member in enumerate(self.workers):
+            if member.port == PORT:
+                raise problem(f"{PORT} is the fallback's port", "workers", number, "port")
+        return self
+
+    @property
+    def group(self) -> Group:
+        """Return the group as its cores know it."""
+        return Group(
+            len(self.workers),
+            self.tree,
+            self.session,
+            self.window,
+            self.values,
+            self.memory != "own",
+            self.least_timeout_s,
+            by_tree=self.spread,
+        )
+
+    def endpoint(self, rank: int) -> Endpoint:
+        """Return where worker `rank` is."""
+        return self.workers[rank].at(self.workers[rank].port)
+
+    @property
+    def fallback_endpoint(self) -> Endpoint:
+        """Return where the fallback is."""
+        return self.workers[self.fallback].at(PORT)
+
+
+def read_membership(path: str | None = None) -> Membership:
+    """Return the group in a file, by default the one that ECHELON_AGGREGATION names.
+
+    Raises `RunError` without one, `DocumentError` for a file with a mistake.
+    """
+    path = path or os.environ.get(VARIABLE)
+    if not path:
+        raise RunError(f"{VARIABLE} is not set (name the file of the group: docs/aggregation.md)")
+    return parse_document(Membership, read_document(path), path)
