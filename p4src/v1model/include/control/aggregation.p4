@@ -346,14 +346,15 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
                 } else {
                     takes = 1;
                 }
-            } else if (owner == 0 || complete == 1 || owner[63:48] == mine[63:48] || may_take == TAKE_OWN) {
+            } else if (owner == 0 || complete == 1 || owner[63:48] == mine[63:48]) {
                 // Case 5.
                 takes = 1;
             } else if (theirs == all_workers) {
                 // Case 7: a sum already.
                 aggregated.count(AGGREGATED_COMPLETE);
                 sum_goes_on = 1;
-            } else if (may_take == TAKE_DEADLINE && meta.aggregation_due_us < due_us) {
+            } else if (may_take == TAKE_OWN
+                       || (may_take == TAKE_DEADLINE && meta.aggregation_due_us < due_us)) {
                 takes = 1;
             } else {
                 aggregated.count(AGGREGATED_PASSED);

@@ -1,4 +1,4 @@
-"""Trees of switches that add up, and what each of their switches has to hold for them."""
+"""What each switch of a tree holds for it: table entries and a multicast group."""
 
 from __future__ import annotations
 
