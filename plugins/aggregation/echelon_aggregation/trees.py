@@ -1,0 +1,74 @@
+"""Trees of switches: how a path among several hosts divides into children and parents, and what its links carry."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+from echelon.allocation import Link
+from echelon.fabric.model import Path, root_of
+from echelon.paths import links_of
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """A tree: each node but the root has a parent. There is one object for each path (`tree_of`)."""
+
+    root: str
+    hosts: tuple[str, ...]
+    """The workers in the order of the collective; the fallback is on the first one's host."""
+    parents: Mapping[str, str]
+
+    @cached_property
+    def switches(self) -> tuple[str, ...]:
+        """Return the switches, the root first."""
+        return tuple(dict.fromkeys((self.root, *self.parents.values())))
+
+    def way_up(self, node: str) -> Iterator[Link]:
+        """Yield the links from a node up to the root."""
+        while node != self.root:
+            yield node, self.parents[node]
+            node = self.parents[node]
+
+    @cached_property
+    def links(self) -> tuple[Link, ...]:
+        """Return both directions of each link: what a block crosses once if every switch adds it up."""
+        up = tuple(self.parents.items())
+        return (*up, *((parent, child) for child, parent in up))
+
+    @cached_property
+    def without_memory(self) -> Mapping[Link, int]:
+        """Return how often each link carries a block that no switch adds up.
+
+        Each worker's contribution goes to the fallback on the shortest way in the tree; that of the worker on the
+        fallback's host goes to its switch and back. The result goes up to the root and down to all.
+        """
+        fallback = self.hosts[0]
+        to_root = list(self.way_up(fallback))
+        crossed: Counter[Link] = Counter(to_root)
+        crossed.update((parent, child) for child, parent in self.parents.items())
+        for host in self.hosts:
+            up = list(self.way_up(host))
+            # Links near the root that both ways have are not crossed, but the fallback's own always is.
+            shared = 0
+            while shared < min(len(up), len(to_root)) - 1 and up[-1 - shared] == to_root[-1 - shared]:
+                shared += 1
+            crossed.update(up[: len(up) - shared])
+            crossed.update((parent, child) for child, parent in to_root[: len(to_root) - shared])
+        return crossed
+
+    def load(self, added_up: float) -> dict[Link, float]:
+        """Return how many bytes each link carries for each byte of the flow, if switches add up this part of it."""
+        whole = self.without_memory
+        return {link: added_up + (1 - added_up) * whole[link] for link in self.links}
+
+
+@lru_cache(maxsize=4096)
+def tree_of(path: Path) -> Tree:
+    """Return the tree of a path among hosts that all send (`echelon.fabric.model.Path`)."""
+    links = links_of(path)
+    parents = dict(links[: len(links) // 2])
+    hosts = tuple(dict.fromkeys(node for node in parents if node not in parents.values()))
+    return Tree(root_of(path), hosts, parents)
