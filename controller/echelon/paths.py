@@ -7,7 +7,7 @@ from itertools import pairwise
 from math import ceil, inf
 
 from echelon.allocation import Link
-from echelon.fabric.model import Fabric
+from echelon.fabric.model import BREAK, Fabric
 from echelon.fabric.routing import NoRouteError, Path, PathChooser, Router, Routes
 from echelon.jobs.graph import Job
 from echelon.kept import Kept
@@ -21,7 +21,9 @@ _ROUNDING = 1e-9
 
 
 def links_of(path: Sequence[str]) -> tuple[Link, ...]:
-    """Return the directed links of a path of nodes."""
+    """Return the directed links of a path of nodes, or of a tree (`echelon.fabric.model.BREAK`)."""
+    if BREAK in path:
+        return tuple(link for link in pairwise(path) if BREAK not in link)
     return tuple(pairwise(path))
 
 
@@ -61,7 +63,7 @@ class FlowPaths:
 
 
 def _paths(job: Job, routes: Routes) -> Paths:
-    return {flow.name: routes[flow.src, flow.dst] for flow in job.flows}
+    return {flow.name: routes[flow.ends] for flow in job.flows}
 
 
 def check_names(jobs: Sequence[Job]) -> None:

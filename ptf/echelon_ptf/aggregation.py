@@ -58,7 +58,7 @@ class Block:
 def block_of(frame: bytes) -> Block:
     """Return what a frame has behind the shim."""
     data = frame[_AT:]
-    values = [int.from_bytes(data[at : at + 4], "big", signed=True) for at in range(16, len(data), 4)]
+    values = tuple(int.from_bytes(data[at : at + 4], "big", signed=True) for at in range(16, len(data), 4))
     return Block(
         int.from_bytes(data[4:6], "big"),
         int.from_bytes(data[8:12], "big"),

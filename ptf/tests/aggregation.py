@@ -95,7 +95,7 @@ class RootSendsTheSumToAll(AggregationTest):
         self.expect_counted("KEPT", (packet(first, 0), 1), (packet(replace(first, workers=2, values=TENS), 1), 2))
         self.expect_silence()
         self.contribute(Block(tree.number, 5, 4, HUNDREDS, next_exponent=2), 2)
-        expected = Block(tree.number, 5, 7, [111] * VALUES, kind=RESULT, next_exponent=3)
+        expected = Block(tree.number, 5, 7, (111,) * VALUES, kind=RESULT, next_exponent=3)
         for worker in tree.workers:
             frame = self.receive(worker + 1)
             self.assertEqual(block_of(frame), expected)
@@ -117,7 +117,7 @@ class SentAgain(AggregationTest):
         self.expect_counted("DUPLICATE", (packet(mine, 0), 1))
         other = packet(Block(tree.number, 3, 2, TENS), 1)
         self.send(other, 2)
-        expected = Block(tree.number, 3, 3, [11] * VALUES, kind=RESULT)
+        expected = Block(tree.number, 3, 3, (11,) * VALUES, kind=RESULT)
         self.assertEqual((self.block_at(1), self.block_at(2)), (expected, expected))
         self.send(other, 2)
         frame = self.receive(2)
@@ -133,7 +133,7 @@ class LeafSendsTheSumUp(AggregationTest):
         tree = self.tree((0, 1), is_root=False)
         self.contribute(Block(tree.number, 0, 1, ONES), 0)
         self.contribute(Block(tree.number, 0, 2, TENS), 1)
-        expected = Block(tree.number, 0, 3, [11] * VALUES)
+        expected = Block(tree.number, 0, 3, (11,) * VALUES)
         frame = self.receive(ABOVE)
         self.assertEqual(block_of(frame), expected)
         self.assertEqual(int.from_bytes(frame[46:48], "big"), UP_FLOW)
@@ -144,7 +144,7 @@ class LeafSendsTheSumUp(AggregationTest):
         self.assertEqual(self.block_at(ABOVE), replace(expected, flags=AGAIN))
         self.contribute(alone, 0)
         self.assertEqual(self.block_at(1), alone, "the place was freed, so that the next one gets through alone")
-        result = Block(tree.number, 0, 15, [1111] * VALUES, kind=RESULT)
+        result = Block(tree.number, 0, 15, (1111,) * VALUES, kind=RESULT)
         self.send(from_above(result), ABOVE)
         self.assertEqual((self.block_at(1), self.block_at(2)), (result, result))
         # One that the fallback made goes up first.
@@ -163,7 +163,7 @@ class AgainKeepsNothing(AggregationTest):
         self.assertEqual(self.block_at(1), alone)
         self.contribute(Block(tree.number, 1, 1, ONES), 0)
         self.contribute(alone, 1)
-        self.assertEqual(self.block_at(1), Block(tree.number, 1, 3, [11] * VALUES, flags=AGAIN))
+        self.assertEqual(self.block_at(1), Block(tree.number, 1, 3, (11,) * VALUES, flags=AGAIN))
         self.contribute(alone, 1)
         self.assertEqual(self.block_at(1), alone)
         self.contribute(Block(tree.number, 1, 1, ONES), 0)
@@ -194,7 +194,7 @@ class OlderBlocksAreStale(AggregationTest):
         self.contribute(Block(tree.number, 6, 1, TENS), 0)
         self.expect_counted("STALE", (packet(Block(tree.number, 2, 2, ONES), 1), 2))
         self.contribute(Block(tree.number, 6, 2, HUNDREDS), 1)
-        self.assertEqual(self.block_at(1), Block(tree.number, 6, 3, [110] * VALUES, kind=RESULT))
+        self.assertEqual(self.block_at(1), Block(tree.number, 6, 3, (110,) * VALUES, kind=RESULT))
         self.receive(2)
         self.expect_silence()
 
@@ -210,7 +210,7 @@ class SessionsBeginAnew(AggregationTest):
         self.install(*own)
         self.contribute(Block(tree.number, 0, 1, TENS, session=2), 0)
         self.contribute(Block(tree.number, 0, 2, HUNDREDS, session=2), 1)
-        self.assertEqual(self.block_at(2), Block(tree.number, 0, 3, [110] * VALUES, kind=RESULT, session=2))
+        self.assertEqual(self.block_at(2), Block(tree.number, 0, 3, (110,) * VALUES, kind=RESULT, session=2))
         self.receive(1)
 
 
@@ -225,7 +225,7 @@ class FirstComeFirstServed(AggregationTest):
         self.contribute(mine, 1)
         self.assertEqual(self.block_at(1), mine)
         self.contribute(Block(one.number, 0, 1, ONES), 0)
-        self.assertEqual(self.block_at(2), Block(one.number, 0, 3, [2] * VALUES, kind=RESULT))
+        self.assertEqual(self.block_at(2), Block(one.number, 0, 3, (2,) * VALUES, kind=RESULT))
         self.receive(1)
         # A complete sum gives way.
         self.expect_counted("KEPT", (packet(mine, 1), 2))
@@ -258,7 +258,7 @@ class WhoIsDueEarlierTakesThePlace(AggregationTest):
         send(late, 1, ONES)
         self.assertEqual(self.block_at(1), Block(late.number, 0, 2, ONES))
         send(early, 0, HUNDREDS)
-        self.assertEqual(self.block_at(2), Block(early.number, 0, 3, [110] * VALUES, kind=RESULT))
+        self.assertEqual(self.block_at(2), Block(early.number, 0, 3, (110,) * VALUES, kind=RESULT))
         self.receive(1)
         self.expect_silence()
 
@@ -287,7 +287,7 @@ class SumsWrapAndSaySo(AggregationTest):
                 sums = [0] * VALUES
                 values[last], sums[last] = other, (one + other + 2**31) % 2**32 - 2**31
                 self.contribute(Block(tree.number, number, 2, values), 1)
-                expected = Block(tree.number, number, 3, sums, kind=RESULT, flags=overflow)
+                expected = Block(tree.number, number, 3, tuple(sums), kind=RESULT, flags=overflow)
                 self.assertEqual((self.block_at(1), self.block_at(2)), (expected, expected))
 
 
@@ -298,7 +298,7 @@ class CongestionIsTold(AggregationTest):
         tree = self.tree((0, 1))
         self.contribute(Block(tree.number, 0, 1, ONES), 0, ecn=frames.CE)
         self.contribute(Block(tree.number, 0, 2, ONES), 1)
-        self.assertEqual(self.block_at(1), Block(tree.number, 0, 3, [2] * VALUES, kind=RESULT, flags=MARKED))
+        self.assertEqual(self.block_at(1), Block(tree.number, 0, 3, (2,) * VALUES, kind=RESULT, flags=MARKED))
 
 
 class EmptyContributions(AggregationTest):
@@ -309,7 +309,7 @@ class EmptyContributions(AggregationTest):
         for number, (one, other) in enumerate([(None, None), (None, TENS), (TENS, None)]):
             self.contribute(Block(tree.number, number, 1, one, next_exponent=4), 0)
             self.contribute(Block(tree.number, number, 2, other, next_exponent=6), 1)
-            values = None if one is other else list(TENS)
+            values = None if one is other else TENS
             expected = Block(tree.number, number, 3, values, kind=RESULT, next_exponent=6)
             self.assertEqual((self.block_at(1), self.block_at(2)), (expected, expected))
 

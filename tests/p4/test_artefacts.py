@@ -14,7 +14,10 @@ P4SRC = Path(__file__).parents[2] / "p4src"
 ARCHITECTURES = ["v1model", "tna"]
 
 
-@pytest.mark.parametrize(("built", "sources", "target"), [("v1model", "v1model", "p4"), ("tna", "tna", "p4-tofino")])
+@pytest.mark.parametrize(
+    ("built", "sources", "target"),
+    [("v1model", "v1model", "p4"), ("v1model-aggregation", "v1model", "p4"), ("tna", "tna", "p4-tofino")],
+)
 def test_output_was_made_from_these_sources(built: str, sources: str, target: str) -> None:
     recorded = P4SRC / "build" / built / "SOURCE.sha256"
     if not recorded.is_file():

@@ -531,7 +531,7 @@ class Planner:
             known = self._remembered(name)
             if known.flows is not flows:
                 known.flows = flows
-                routes = {(flow.path[0], flow.path[-1]): flow.path for flow in flows}
+                routes: Routes = {(flow.path[0], flow.path[-1]): flow.path for flow in flows}
                 if known.routes != routes:
                     known.routes = routes
                     changed.add(name)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from echelon.errors import Code, CodedError
@@ -14,7 +15,16 @@ if TYPE_CHECKING:
     import networkx
 
 Path = tuple[str, ...]
-"""Nodes from source to destination, both included."""
+"""Nodes from source to destination, both included. Of a flow among several hosts (`echelon.jobs.graph.Flow.among`),
+branches of a tree with `BREAK` between them: from each sender up to the root or an earlier branch, then down to each
+receiver from the root or an earlier branch."""
+BREAK = ""
+"""No link leads over it."""
+
+
+def root_of(path: Path) -> str:
+    """Return the root of a tree: where the first branch ends."""
+    return path[path.index(BREAK) - 1]
 
 
 class NoRouteError(CodedError, ValueError):
@@ -61,15 +71,17 @@ class ShortestPaths:
         self._hops_left: dict[str, dict[str, int]] = {}
         """The distances to each edge switch, of every switch that has a path to it."""
         self._paths: dict[tuple[str, str], tuple[Path, ...]] = {}
+        self._of_trees: dict[Sequence[str], tuple[Path, ...]] = {}
 
-    def switches(self, src: str, dst: str) -> tuple[Path, ...]:
-        """Return the switches on each of the shortest paths between two hosts, sorted. Raises `NoRouteError`."""
+    def switches(self, *ends: str) -> tuple[Path, ...]:
+        """Return what is between the ends of each of the shortest paths between two hosts, sorted, or of each of the
+        trees among several. Raises `NoRouteError`."""
         try:
-            return self._connected(src, dst)
+            return self._trees(ends) if len(ends) > 2 else self._connected(*ends)
         except NoRouteError:
             if self._otherwise is None:
                 raise
-            return self._otherwise.switches(src, dst)
+            return self._otherwise.switches(*ends)
 
     def _connected(self, src: str, dst: str) -> tuple[Path, ...]:
         for one, other in ((src, dst), (dst, src)):
@@ -84,9 +96,32 @@ class ShortestPaths:
             raise NoRouteError(f"there is no path from '{src}' to '{dst}'")
         return self._paths[edges]
 
-    def kept(self, path: Path | None, src: str, dst: str) -> Path:
+    def _trees(self, ends: Sequence[str]) -> tuple[Path, ...]:
+        """Return the trees of shortest paths to each switch that is as near as any to the farthest of the hosts."""
+        if ends not in self._of_trees:
+            for host in ends:
+                self._connected(ends[0], host)
+            edges = {self._edge[host] for host in ends}
+            reach = {root: max(self._distances(edge)[root] for edge in edges) for root in self._distances(min(edges))}
+            roots = sorted(root for root, hops in reach.items() if hops == min(reach.values()))
+            self._of_trees[ends] = tuple(self._tree(root, ends)[1:-1] for root in roots)
+        return self._of_trees[ends]
+
+    def _tree(self, root: str, ends: Sequence[str]) -> Path:
+        def way(host: str) -> Path:
+            """Return the way up to the root; ways that meet go on together."""
+            path = [host, self._edge[host]]
+            while path[-1] != root:
+                path.append(self._nearer(path[-1], root)[0])
+            return tuple(path)
+
+        ways = [way(host) for host in dict.fromkeys(ends[:-1] if ends[0] == ends[-1] else ends[:1])]
+        branches = [*_joined(ways, at_end=True), *_joined([way(host)[::-1] for host in ends[1:]], at_end=False)]
+        return tuple(chain(branches[0], *((BREAK, *branch) for branch in branches[1:])))
+
+    def kept(self, path: Path | None, *ends: str) -> Path:
         """Return `path` if it is one of the shortest, otherwise an empty path. Raises `NoRouteError`."""
-        paths = self.switches(src, dst)
+        paths = self.switches(*ends)
         return path if path is not None and path[1:-1] in paths else ()
 
     def next_hops(self) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -128,6 +163,15 @@ class ShortestPaths:
         if last not in self._hops_left:
             self._hops_left[last] = dict(networkx.single_source_shortest_path_length(self._graph, last))
         return self._hops_left[last]
+
+
+def _joined(ways: Iterable[Path], *, at_end: bool) -> Iterator[Path]:
+    """Yield of each way the part that no earlier one has; ways have their ends in common, or their beginnings."""
+    seen: set[str] = set()
+    for way in ways:
+        own = sum(node not in seen for node in way)
+        yield way[: own + 1] if at_end else way[-own - 1 :]
+        seen.update(way)
 
 
 def graph_of(nodes: Iterable[str], links: Iterable[tuple[str, str]]) -> networkx.Graph[str]:

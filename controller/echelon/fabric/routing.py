@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from echelon.fabric.model import Fabric, NoRouteError, Path, ShortestPaths, graph_of
+from echelon.fabric.model import BREAK, Fabric, NoRouteError, Path, ShortestPaths, graph_of, root_of
 from echelon.jobs.analysis import connections
-from echelon.jobs.graph import Job
+from echelon.jobs.graph import Ends, Job
 from echelon.kept import altered
 
 if TYPE_CHECKING:
@@ -76,15 +76,15 @@ def stranded(fabric: Fabric, jobs: Iterable[Job]) -> dict[str, NoRouteError]:
     found: dict[str, NoRouteError] = {}
     for job in jobs:
         try:
-            for src, dst in sorted({(flow.src, flow.dst) for flow in job.flows}):
-                fabric.shortest_paths.switches(src, dst)
+            for ends in sorted({flow.ends for flow in job.flows}):
+                fabric.shortest_paths.switches(*ends)
         except NoRouteError as error:
             found[job.name] = NoRouteError(f"job {job.name}: {error}", job.name, code=error.code)
     return found
 
 
-Routes = Mapping[tuple[str, str], Path]
-"""The path of each connection of a job, by (source, destination)."""
+Routes = Mapping[Ends, Path]
+"""The path of each connection of a job (`echelon.jobs.graph.Flow.ends`)."""
 
 
 class PathChooser(Protocol):
@@ -100,15 +100,16 @@ class PathChooser(Protocol):
 class Router:
     """A chooser that keeps a connection's path for as long as it is a shortest one.
 
-    A new connection takes the path that the fewest connections between the same two edge switches have. So jobs that
-    come and go, and links that are drained, have no effect on connections that need not move.
+    A new connection takes the path that the fewest connections between the same two edge switches have, and a new tree
+    has the root that the fewest trees have. So jobs that come and go, and links that are drained, have no effect on
+    connections that need not move.
     """
 
     def __init__(self) -> None:
         self._fabric: Fabric | None = None
         self._jobs: dict[str, tuple[Job, Routes]] = {}
         self.users: Counter[Path] = Counter()
-        """Number of connections by path between edge switches."""
+        """Number of connections by path between edge switches, and of trees by root."""
         self._remembered: dict[str, Routes] = {}
 
     def remember(self, routes: Mapping[str, Routes]) -> None:
@@ -138,14 +139,14 @@ class Router:
                     raise NoRouteError(f"job {name}: {error}", name, code=error.code) from None
         self._fabric = fabric
         for name in [name for name in self._jobs if name not in present]:
-            self.users.subtract(path[1:-1] for path in self._jobs.pop(name)[1].values())
+            self.users.subtract(_counted(path) for path in self._jobs.pop(name)[1].values())
         for name, keeping in wanted.items():
             _, routes = self._jobs.get(name, (None, {}))
-            self.users.subtract(path[1:-1] for ends, path in routes.items() if not keeping.get(ends))
-            self.users.update(path[1:-1] for ends, path in keeping.items() if path and ends not in routes)
+            self.users.subtract(_counted(path) for ends, path in routes.items() if not keeping.get(ends))
+            self.users.update(_counted(path) for ends, path in keeping.items() if path and ends not in routes)
         for name, keeping in wanted.items():
             _, routes = self._jobs.get(name, (None, {}))
-            chosen = {ends: path or self._choose(shortest, *ends) for ends, path in keeping.items()}
+            chosen = {ends: path or self._choose(shortest, ends) for ends, path in keeping.items()}
             self._jobs[name] = (present[name], routes if routes == chosen else chosen)
         return {name: self._jobs[name][1] for name in present}
 
@@ -153,10 +154,16 @@ class Router:
         """Return a router that goes on from here, with the same jobs, fabric and routes."""
         return altered(self, _jobs=dict(self._jobs), users=self.users.copy())
 
-    def _choose(self, shortest: ShortestPaths, src: str, dst: str) -> Path:
-        inner = min(shortest.switches(src, dst), key=lambda path: self.users[path])
-        self.users[inner] += 1
-        return (src, *inner, dst)
+    def _choose(self, shortest: ShortestPaths, ends: Ends) -> Path:
+        paths = ((ends[0], *inner, ends[-1]) for inner in shortest.switches(*ends))
+        path = min(paths, key=lambda path: self.users[_counted(path)])
+        self.users[_counted(path)] += 1
+        return path
+
+
+def _counted(path: Path) -> Path:
+    """Return what counts as used: the switches of a path, or the root of a tree."""
+    return (root_of(path),) if BREAK in path else path[1:-1]
 
 
 def _graph(fabric: Fabric, *needed: str) -> networkx.Graph[str]:

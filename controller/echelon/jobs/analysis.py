@@ -12,7 +12,7 @@ from functools import wraps
 from itertools import pairwise
 from typing import TypeVar
 
-from echelon.jobs.graph import LOCAL, EchelonFlow, Flow, GraphError, Job
+from echelon.jobs.graph import LOCAL, EchelonFlow, Ends, Flow, GraphError, Job
 
 T = TypeVar("T")
 
@@ -109,8 +109,8 @@ def earliest_start_s(job: Job, transfer_s: Callable[[Flow], Fraction]) -> dict[s
 
 
 @_once
-def connections(job: Job) -> Mapping[tuple[str, str], tuple[Flow, ...]]:
-    """Return the flows of an iteration by connection (source, destination), in the order of sending.
+def connections(job: Job) -> Mapping[Ends, tuple[Flow, ...]]:
+    """Return the flows of an iteration by connection (`Flow.ends`), in the order of sending.
 
     This is the order in which they start on an infinitely fast network. The byte sequence of a connection consists of
     its flows in this order, the same in every iteration. Raises `GraphError`.
@@ -124,9 +124,9 @@ def connections(job: Job) -> Mapping[tuple[str, str], tuple[Flow, ...]]:
     for name in order:
         start[name] = max((start[other] + lasts.get(other, 0) for other in after[name]), default=0)
     rank = {name: index for index, name in enumerate(order)}
-    by_connection: dict[tuple[str, str], list[Flow]] = {}
+    by_connection: dict[Ends, list[Flow]] = {}
     for flow in sorted(job.flows, key=lambda flow: (start[flow.name], rank[flow.name])):
-        by_connection.setdefault((flow.src, flow.dst), []).append(flow)
+        by_connection.setdefault(flow.ends, []).append(flow)
     return {connection: tuple(flows) for connection, flows in by_connection.items()}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from echelon.jobs.combinators import Block, flow, parallel, series
 from echelon.jobs.graph import Flow
@@ -32,6 +32,9 @@ Round = Sequence[Transfer]
 
 class Algorithm(ABC):
     """A collective algorithm for any number of ranks, 2 or more, that `refusal` does not exclude."""
+
+    by_ranks: ClassVar[bool] = True
+    """Whether each flow is sent by one rank."""
 
     @abstractmethod
     def rounds(self, ranks: int) -> Iterator[Round]:
@@ -80,6 +83,15 @@ class Algorithm(ABC):
                     )
                 )
                 for number, each in enumerate(self.rounds(len(group)), start=1)
+            )
+        )
+
+    def whole_block(self, name: str, group: Sequence[str], size_bytes: int) -> Block:
+        """Return the flows of `Collective.whole`."""
+        return parallel(
+            *(
+                flow(f"{name}-w{src + 1}-w{dst + 1}", group[src], group[dst], size)
+                for (src, dst), size in pair_bytes(self, len(group), size_bytes).items()
             )
         )
 
@@ -137,12 +149,7 @@ class Collective:
         only for those that it receives from, where rounds make it wait for all. ``NAME-w1-w2`` is what the first rank
         sends to the second.
         """
-        return parallel(
-            *(
-                flow(f"{name}-w{src + 1}-w{dst + 1}", self.group[src], self.group[dst], size)
-                for (src, dst), size in pair_bytes(self.algorithm, len(self.group), size_bytes).items()
-            )
-        )
+        return self.algorithm.whole_block(name, self.group, size_bytes)
 
 
 _LISTED_IN_A_STEP = 16
@@ -574,7 +581,7 @@ ALL_REDUCES: Mapping[AllReduceName, AllReduce] = {
     "tree": Tree(),
     "direct": Direct(),
 }
-"""The all-reduce algorithms by the name that a job file gives them."""
+"""Echelon's own all-reduce algorithms by the name that a job file gives them."""
 
 
 def _halves(adds: bool) -> Mapping[str, Algorithm]:
@@ -594,7 +601,7 @@ OPERATIONS: Mapping[str, Mapping[str, Algorithm]] = {
     "reduce": {"tree": AllReduceHalf(Tree(), adds=True)},
     "barrier": {"tree": Tree()},
 }
-"""The algorithms of each collective operation by name; the first is the default.
+"""Echelon's own algorithms of each collective operation by name; the first is the default.
 
 Sizes are those of NCCL's performance tests. S is, for an all-reduce, a broadcast and a reduce, the buffer that every
 rank has before and after; for an all-gather, what every rank has *after*; for a reduce-scatter and an all-to-all, what

@@ -22,9 +22,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from echelon.errors import Code
+from echelon.jobs.algorithms import OPERATIONS
 from echelon.jobs.analysis import ordered
 from echelon.jobs.arrangement import arrange
-from echelon.jobs.collectives import OPERATIONS, Algorithm, Collective
+from echelon.jobs.collectives import Algorithm, Collective
 from echelon.jobs.combinators import Block, Step, flow, parallel
 from echelon.jobs.graph import LOCAL, CollectiveStep, ComputeUnit, Flow, GraphError, IterationGraph, spend
 
@@ -91,9 +92,9 @@ class FreeGraph:
 
     def connection_bytes(self) -> int:
         """Return how many bytes the busiest connection carries in an iteration, without building the graph."""
-        carried: Counter[tuple[int, int]] = Counter()
-        for src, dst, size_bytes in self._messages():
-            carried[src, dst] += size_bytes
+        carried: Counter[tuple[int, ...]] = Counter()
+        for ends, size_bytes in self._messages():
+            carried[ends] += size_bytes
         return max(carried.values(), default=0)
 
     def iteration(self, workers: Sequence[str]) -> IterationGraph:
@@ -107,7 +108,7 @@ class FreeGraph:
             name: [
                 step.name
                 for step in block.steps.values()
-                if isinstance(step, Flow) and host_of[step.src] != host_of[step.dst]
+                if isinstance(step, Flow) and (step.among or host_of[step.src] != host_of[step.dst])
             ]
             for name, block in blocks.items()
         }
@@ -127,14 +128,14 @@ class FreeGraph:
         nodes = {node.name: node for node in self.nodes}
         return tuple(nodes[name] for name in ordered({name: node.after for name, node in nodes.items()}))
 
-    def _messages(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the sending and the receiving worker, by number, and the bytes of each flow."""
+    def _messages(self) -> Iterator[tuple[tuple[int, ...], int]]:
+        """Yield the ends of each flow, workers by number, and its bytes."""
         for node in self.nodes:
             for step in _block(node, self.ranks_per_worker).steps.values():
                 if isinstance(step, Flow):
-                    src, dst = (int(rank) // self.ranks_per_worker for rank in (step.src, step.dst))
-                    if src != dst:
-                        yield src, dst, step.size_bytes
+                    ends = tuple(int(rank) // self.ranks_per_worker for rank in step.ends)
+                    if ends[2:] or ends[0] != ends[1]:
+                        yield ends, step.size_bytes
 
 
 def ranks_of(node: Step) -> tuple[str, ...]:
@@ -261,8 +262,9 @@ def _placed(
             computes.append(ComputeUnit(step.name, host, step.duration_s, after, step.kind, step.micro_batch))
             continue
         src, dst = host_of[step.src], host_of[step.dst]
-        if src != dst:
-            flows.append(Flow(step.name, src, dst, step.size_bytes, after, step.micro_batch))
+        if src != dst or step.among:
+            among = tuple(host_of[rank] for rank in step.among)
+            flows.append(Flow(step.name, src, dst, step.size_bytes, after, step.micro_batch, among))
         elif local_bps is None:
             instead[step.name] = after
         else:

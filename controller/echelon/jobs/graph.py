@@ -80,9 +80,13 @@ class ComputeUnit:
     """The micro-batch, counted from 1. None: the unit belongs to no single micro-batch."""
 
 
+Ends = tuple[str, ...]
+"""What a connection is between: source and destination, or all hosts of a flow among several (`Flow.among`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Bytes from one worker to another."""
+    """Bytes from one worker to another, or among several over a tree of switches."""
 
     name: str
     src: str
@@ -92,6 +96,15 @@ class Flow:
     """Names of the compute units and flows that must finish before the flow starts."""
     micro_batch: int | None = None
     """The micro-batch, counted from 1. None: the flow belongs to no single micro-batch."""
+    among: tuple[str, ...] = ()
+    """The hosts of a flow over a tree of switches, `src` first and `dst` last. Where these are the same, all hosts send
+    and receive, and switches add up what they send; otherwise `src` sends to all others. Each link of the tree carries
+    `size_bytes`, once."""
+
+    @property
+    def ends(self) -> Ends:
+        """Return the connection that the flow is part of."""
+        return self.among or (self.src, self.dst)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,5 +194,5 @@ class Job:
     @property
     def workers(self) -> tuple[str, ...]:
         """Return the hosts of the job in order of first mention."""
-        names = [c.worker for c in self.computes] + [h for f in self.flows for h in (f.src, f.dst)]
+        names = [c.worker for c in self.computes] + [h for f in self.flows for h in f.ends]
         return tuple(dict.fromkeys(names))

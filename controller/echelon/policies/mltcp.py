@@ -134,9 +134,9 @@ def _places(job: Job) -> Mapping[str, tuple[int, int]]:
 
 def _ranked(job: Job, paths: Paths, queues: int) -> tuple[FlowPlan, ...]:
     rankings = {}
-    for (src, dst), flows in connections(job).items():
+    for ends, flows in connections(job).items():
         total = sum(flow.size_bytes for flow in flows)
         thresholds = tuple(sorted({k * total // queues for k in range(1, queues)} - {0}))
-        ranking = Attained(f"{src}>{dst}", thresholds, tuple(range(queues - 1 - len(thresholds), queues)))
+        ranking = Attained(">".join(ends), thresholds, tuple(range(queues - 1 - len(thresholds), queues)))
         rankings.update(dict.fromkeys((flow.name for flow in flows), ranking))
     return tuple(FlowPlan(job.name, flow, rankings[flow], path) for flow, path in paths.items())

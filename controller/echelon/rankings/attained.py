@@ -79,12 +79,12 @@ class AttainedExecution:
         group = self._groups.get(key)
         if group is None or group.iteration != flow.iteration:
             group = self._groups[key] = _Group(flow.iteration)
-        for node, _ in flow.links:
+        for node in {node for node, _ in flow.links}:
             group.active[node][flow] = None
 
     def finished(self, now_s: Number, flow: ActiveFlow, ranking: Attained) -> None:
         group = self._groups[flow.job, ranking.group]
-        for node, _ in flow.links:
+        for node in {node for node, _ in flow.links}:
             del group.active[node][flow]
             group.finished_bytes[node] += flow.size_bytes
 

@@ -23,13 +23,10 @@ from echelon.allocation import Link
 from echelon.documents import Section
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import NoRouteError, Path, PathChooser, Routes
-from echelon.jobs.graph import Job
+from echelon.jobs.graph import Ends, Job
 from echelon.paths import FlowPaths, links_of
 from echelon.plan import CONTROL_QUEUE, Plan, QueuePlan
 from echelon.policies.spread import Spread
-
-Ends = tuple[str, str]
-"""The source and the destination of a connection."""
 
 
 class LeastLoaded:
@@ -100,7 +97,7 @@ class LeastLoadedPaths:
 
         for size_bytes, name, ends in sorted(waiting, key=lambda one: -one[0]):
             inner = min(shortest.switches(*ends), key=busiest)
-            routes[name][ends] = path = (ends[0], *inner, ends[1])
+            routes[name][ends] = path = (ends[0], *inner, ends[-1])
             place(path, size_bytes)
         # The same object as before tells the policy that nothing changed for the job.
         self._routes = {

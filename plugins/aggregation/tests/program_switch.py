@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Protocol
 
 from finsy import P4MulticastGroupEntry, P4Schema
-from finsy.proto import U128, p4r
+from finsy.proto import U128, p4d, p4r
 
 from echelon.extras import shipped
 from echelon.lowering.intent import ActionCall, MulticastGroup, Prefix, TableEntry
 from echelon.lowering.parts import entry
 from echelon.p4program import P4Program, constants, program
 from echelon.southbound.codec import encode_entry
-from echelon_aggregation.wire import Kind, decode
+from echelon_aggregation.wire import PORT, decode
 from plugins.aggregation.tests.reference_switch import Address, Datagram, Member, Sent, Switch
 from softswitch.p4runtime.device import Device
 
@@ -101,7 +101,7 @@ class ProgramSwitch(Switch):
 
     def _frame(self, datagram: Datagram) -> bytes:
         packet = datagram.packet
-        towards_fallback = packet.kind in (Kind.CONTRIBUTION, Kind.ANSWER)
+        towards_fallback = datagram.dst[1] == PORT
         job, flow = (packet.tree, datagram.due) if towards_fallback else (_FALLBACK_JOB, 0)
         shim = bytes([_SHIM, 1]) + job.to_bytes(2, "big") + flow.to_bytes(2, "big") + bytes(14)
         payload = shim + packet.encode()
@@ -216,7 +216,7 @@ class ProgramSwitch(Switch):
         cells = [
             p4r.Entity(
                 register_entry=p4r.RegisterEntry(
-                    register_id=register, index=p4r.Index(index=index), data=p4r.P4Data(bitstring=b"\0")
+                    register_id=register, index=p4r.Index(index=index), data=p4d.P4Data(bitstring=b"\0")
                 )
             )
             for index in range(64)

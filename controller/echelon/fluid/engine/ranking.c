@@ -9,6 +9,14 @@ static void enter(Engine *e, Hop *hop, int queue) {
 
 static const double *numbers_of(const Flow *flow) { return flow->plan->of.numbers + flow->ranking->first; }
 
+/* Return whether a hop is the flow's first that leaves its node. In a tree, several may. */
+static int leaves_first(const Engine *e, const Flow *flow, int hop) {
+    int node = e->port[flow->hop[hop].port].node;
+    for (int h = 0; h < hop; h++)
+        if (e->port[flow->hop[h].port].node == node) return 0;
+    return 1;
+}
+
 static double *bytes_at(Engine *e, Group *group, int node) {
     for (int i = 0; i < group->nodes; i++)
         if (group->node[i] == node) return &group->finished_bytes[i];
@@ -80,7 +88,8 @@ static void ranking_finished(Engine *e, Flow *flow) {
         int i = 0;
         while (group->flow[i] != flow) i++;
         for (group->active--; i < group->active; i++) group->flow[i] = group->flow[i + 1];
-        for (int h = 0; h < flow->hops; h++) *bytes_at(e, group, e->port[flow->hop[h].port].node) += flow->size;
+        for (int h = 0; h < flow->hops; h++)
+            if (leaves_first(e, flow, h)) *bytes_at(e, group, e->port[flow->hop[h].port].node) += flow->size;
     }
 }
 
@@ -94,7 +103,10 @@ static void rank_by_bytes(Engine *e, Port *port, Flow *flow, Hop *hop) {
         for (int i = 0; i < group->active; i++) {
             Flow *counted = group->flow[i];
             for (int h = 0; h < counted->hops; h++)
-                if (e->port[counted->hop[h].port].node == port->node) attained += counted->size - counted->left;
+                if (e->port[counted->hop[h].port].node == port->node) {
+                    attained += counted->size - counted->left;
+                    break;
+                }
         }
         const double *thresholds = numbers_of(flow);
         int reached = 0;

@@ -47,7 +47,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from echelon.documents import Duration, Size, problem
-from echelon.jobs.collectives import ALL_REDUCES, AllReduceName, Collective, chunk_bytes
+from echelon.jobs.algorithms import ALL_REDUCES, AllReduceName
+from echelon.jobs.collectives import Collective, chunk_bytes
 from echelon.jobs.combinators import Block, compute, parallel, replicate, series
 from echelon.jobs.graph import EchelonFlow, IterationGraph
 from echelon.jobs.paradigm import Paradigm

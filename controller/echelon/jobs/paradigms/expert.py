@@ -26,7 +26,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from echelon.documents import Duration, PositiveReal, Size, problem
-from echelon.jobs.collectives import ALL_REDUCES, AllReduceName
+from echelon.jobs.algorithms import ALL_REDUCES, AllReduceName
 from echelon.jobs.combinators import Block, Step, collective, compute, parallel, replicate, series
 from echelon.jobs.paradigms.tensor import check_collective
 from echelon.jobs.ranked import Mesh, RankedParadigm

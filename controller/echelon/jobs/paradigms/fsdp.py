@@ -27,7 +27,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from echelon.documents import Duration, Durations, Sizes, problem
-from echelon.jobs.collectives import ALL_REDUCES, AllReduceName
+from echelon.jobs.algorithms import ALL_REDUCES, AllReduceName
 from echelon.jobs.combinators import Block, Step, collective, compute, parallel, replicate, series
 from echelon.jobs.paradigms.tensor import check_collective
 from echelon.jobs.ranked import RankedParadigm, value_of

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 
 from echelon.documents import Duration, Name, Section, Size, StepName, problem, suggestion
-from echelon.jobs.collectives import OPERATIONS
+from echelon.jobs.algorithms import OPERATIONS
 from echelon.jobs.combinators import Step
 from echelon.jobs.free import FreeGraph, FreeGraphError
 from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow, GraphError
@@ -184,6 +184,10 @@ class Graph(RankedParadigm):
             raise problem(reason, "nodes", error.node, error.key, code=error.code) from None
         except GraphError as error:
             raise problem(f"{error} (remove one of these edges)", "nodes", code=error.code) from None
+        for at, node in enumerate(self.nodes if self.sends_in_turn else ()):
+            if node.algorithm is not None and not OPERATIONS[str(node.collective)][node.algorithm].by_ranks:
+                reason = f"'{node.algorithm}' is sent by several ranks at once, which take no turns"
+                raise problem(f"{reason} (use another, or 'sends: together')", "nodes", at, "algorithm")
 
     def scaled(self, factor: Fraction) -> Self:
         nodes = (

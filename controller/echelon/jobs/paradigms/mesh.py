@@ -22,7 +22,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from echelon.documents import Durations, PositiveReal, Sizes, problem
-from echelon.jobs.collectives import ALL_REDUCES, AllReduceName
+from echelon.jobs.algorithms import ALL_REDUCES, AllReduceName
 from echelon.jobs.combinators import Block, Step, collective, flow, parallel, series
 from echelon.jobs.paradigms.tensor import TensorLayers, check_collective
 from echelon.jobs.pipelines import SCHEDULES, Pass, connected

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from echelon.documents import Durations, Sizes, problem
-from echelon.jobs.collectives import ALL_REDUCES, AllReduceName
+from echelon.jobs.algorithms import ALL_REDUCES, AllReduceName
 from echelon.jobs.combinators import Step
 from echelon.jobs.paradigms.tensor import check_collective
 from echelon.jobs.pipelines import ReplicatedStage, one_f_one_b_rr

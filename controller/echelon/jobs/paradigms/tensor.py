@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from echelon.documents import Duration, Size, problem
-from echelon.jobs.collectives import ALL_REDUCES, AllReduceName
+from echelon.jobs.algorithms import ALL_REDUCES, OPERATIONS, AllReduceName
 from echelon.jobs.combinators import Block, Step, collective, compute, replicate, series
 from echelon.jobs.ranked import RankedParadigm
 
@@ -118,5 +118,5 @@ def check_collective(name: AllReduceName, ranks: int, halves: bool) -> None:
     """Raise `problem` for the key `collective` if an algorithm does not suit the number of ranks, or has no halves."""
     if refusal := ALL_REDUCES[name].refusal(ranks):
         raise problem(f"'{name}' {refusal}", "collective", code="not-allowed")
-    if halves and name == "tree":
-        raise problem("'tree' gathers and scatters nothing (use 'ring')", "collective", code="not-allowed")
+    if halves and name not in OPERATIONS["all-gather"]:
+        raise problem(f"'{name}' gathers and scatters nothing (use 'ring')", "collective", code="not-allowed")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from echelon.documents import DocumentError
+from echelon.paths import links_of
 
 RESULTS, NETWORK = "results.json", "network.json"
 _BITS = 8
@@ -78,7 +78,7 @@ class MeasuredRun:
     def links(self, policy: str, job: str, flow: str) -> Sequence[tuple[str, str]]:
         """Return the links of a flow's path, each as the nodes at its ends; none if the path is not known."""
         path = self.network.get("paths", {}).get(policy, {}).get(job, {}).get(flow, ())
-        return list(pairwise(path))
+        return links_of(path)
 
     @property
     def rates_bps(self) -> Mapping[tuple[str, str], int]:

@@ -10,7 +10,7 @@ from echelon.allocation import Link
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import NoRouteError, Path, Routes
 from echelon.jobs.analysis import connections
-from echelon.jobs.graph import Job
+from echelon.jobs.graph import Ends, Job
 from echelon.paths import links_of
 
 
@@ -43,19 +43,19 @@ class LeastCongested:
         return dict(self._known)
 
 
-_Demand = Mapping[tuple[str, str], tuple[int, tuple[Path, ...]]]
+_Demand = Mapping[Ends, tuple[int, tuple[Path, ...]]]
 """The bytes of an iteration and the candidate paths, by connection."""
 
 
 def _demand(fabric: Fabric, job: Job) -> _Demand:
     out = {}
-    for (src, dst), flows in connections(job).items():
+    for ends, flows in connections(job).items():
         try:
-            inner = fabric.shortest_paths.switches(src, dst)
+            inner = fabric.shortest_paths.switches(*ends)
         except NoRouteError as error:
             raise NoRouteError(f"job {job.name}: {error}", job.name, code=error.code) from None
-        paths = tuple((src, *switches, dst) for switches in inner)
-        out[src, dst] = sum(flow.size_bytes for flow in flows), paths
+        paths = tuple((ends[0], *switches, ends[-1]) for switches in inner)
+        out[ends] = sum(flow.size_bytes for flow in flows), paths
     return out
 
 
@@ -71,7 +71,7 @@ def _intensity(job: Job, demand: _Demand, capacities: Mapping[Link, Fraction]) -
 
 def _place(demand: _Demand, capacities: Mapping[Link, Fraction], busy_s: dict[Link, Fraction]) -> Routes:
     """Choose a path for each connection of a job, and add its bytes to `busy_s`."""
-    chosen: dict[tuple[str, str], Path] = {}
+    chosen: dict[Ends, Path] = {}
     for ends, (size_bytes, paths) in sorted(demand.items(), key=lambda item: -item[1][0]):
         chosen[ends] = min(paths, key=lambda path: max(busy_s[link] for link in links_of(path)))
         for link in links_of(chosen[ends]):

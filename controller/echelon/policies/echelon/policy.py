@@ -23,7 +23,7 @@ from echelon.documents import Section
 from echelon.fabric.model import Fabric, ShortestPaths
 from echelon.fabric.routing import NoRouteError, PathChooser, Router, Routes
 from echelon.jobs.analysis import connections
-from echelon.jobs.graph import Job
+from echelon.jobs.graph import Ends, Job
 from echelon.kept import Kept
 from echelon.paths import check_names, links_of
 from echelon.plan import FlowPlan, Plan, PlanError, PortSchedule
@@ -339,14 +339,14 @@ _PAST = 32
 
 def _links(job: Job, fabric: Fabric) -> frozenset[Link]:
     """Return the links that some shortest path of the job has."""
-    return _links_between(frozenset((flow.src, flow.dst) for flow in job.flows), fabric.shortest_paths)
+    return _links_between(frozenset(flow.ends for flow in job.flows), fabric.shortest_paths)
 
 
 @lru_cache(maxsize=4096)
-def _links_between(ends: frozenset[tuple[str, str]], shortest: ShortestPaths) -> frozenset[Link]:
+def _links_between(pairs: frozenset[Ends], shortest: ShortestPaths) -> frozenset[Link]:
     # Jobs of the same hosts get the same object, which is found and compared faster than an equal one.
     return frozenset(
-        link for src, dst in ends for inner in shortest.switches(src, dst) for link in links_of((src, *inner, dst))
+        link for ends in pairs for inner in shortest.switches(*ends) for link in links_of((ends[0], *inner, ends[-1]))
     )
 
 

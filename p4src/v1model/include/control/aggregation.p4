@@ -38,26 +38,26 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     bit<32> state = 0;
     time_us_t due_us = 0;
 
-    @id(0x01000701)
+    @id(0x01000801)
     action from_child(bit<32> workers_behind) {
         is_child = 1;
         child_workers = workers_behind;
     }
 
-    @id(0x01000702)
+    @id(0x01000802)
     action from_parent() {
         is_parent = 1;
         sends_results = 1;
     }
 
     // A child's port that also leads to the fallback.
-    @id(0x01000703)
+    @id(0x01000803)
     action from_fallback(bit<32> workers_behind) {
         from_child(workers_behind);
         sends_results = 1;
     }
 
-    @id(0x02000701)
+    @id(0x02000801)
     table aggregation_member {
         key = {
             hdr.aggregation.tree: exact @name("tree");
@@ -69,7 +69,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     }
 
     // The places of a tree are first .. first + mask; block b is at first + ((b + start) & mask).
-    @id(0x01000704)
+    @id(0x01000804)
     action aggregate(bit<32> first, bit<32> mask, bit<32> start, bit<32> all, bit<2> take, bit<1> is_root,
                      port_t parent_port, bit<16> group, bit<16> up_flow, bit<16> down_flow) {
         is_aggregated = 1;
@@ -86,11 +86,11 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     }
 
     // The switch has no memory for the tree: packets go on as they are.
-    @id(0x01000705)
+    @id(0x01000805)
     action pass_on() {
     }
 
-    @id(0x02000702)
+    @id(0x02000802)
     table aggregation_tree {
         key = {
             hdr.aggregation.tree: exact @name("tree");
@@ -102,7 +102,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     }
 
     // The packet carries on the sum of a tree that lost its place: to its fallback, as a packet of its job.
-    @id(0x01000706)
+    @id(0x01000806)
     action hand_over(ipv4_t src, bit<16> src_port, ipv4_t dst, mac_t dst_mac, port_t port, bit<16> job,
                      bit<16> flow) {
         hdr.ipv4.src = src;
@@ -115,7 +115,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         hdr.shim.flow = flow;
     }
 
-    @id(0x02000703)
+    @id(0x02000803)
     table aggregation_holder {
         key = {
             owner[63:48]: exact @name("tree");
@@ -182,7 +182,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     }
 
     // The packet has what the place has.
-    action load(bit<32> place) {
+    action load() {
         hdr.aggregation.workers = workers;
         hdr.aggregation.next_exponent = state[31:24];
         hdr.aggregation.exponent = state[23:16];
@@ -318,7 +318,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
                     } else {
                         without_values();
                     }
-                    load(place);
+                    load();
                     if (state[4:4] == 0) {
                         aggregated.count(AGGREGATED_FLUSHED);
                         free_place(place);
@@ -346,14 +346,15 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
                 } else {
                     takes = 1;
                 }
-            } else if (owner == 0 || complete == 1 || owner[63:48] == mine[63:48] || may_take == TAKE_OWN) {
+            } else if (owner == 0 || complete == 1 || owner[63:48] == mine[63:48]) {
                 // Case 5.
                 takes = 1;
             } else if (theirs == all_workers) {
                 // Case 7: a sum already.
                 aggregated.count(AGGREGATED_COMPLETE);
                 sum_goes_on = 1;
-            } else if (may_take == TAKE_DEADLINE && meta.aggregation_due_us < due_us) {
+            } else if (may_take == TAKE_OWN
+                       || (may_take == TAKE_DEADLINE && meta.aggregation_due_us < due_us)) {
                 takes = 1;
             } else {
                 aggregated.count(AGGREGATED_PASSED);
@@ -391,7 +392,7 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
                     hdr.shim.epoch = state[15:8];
                     hdr.shim.age_us = 0;
                     hdr.shim.memory = 0;
-                    load(place);
+                    load();
                     aggregated.count(AGGREGATED_HANDED_OVER);
                 } else {
                     if (hdr.values.isValid()) {
@@ -424,14 +425,14 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
 
 // A copy of a result for a child that is a worker gets the worker's address; copies for switches go as they are.
 control AggregationCopy(inout headers_t hdr, in standard_metadata_t standard_metadata) {
-    @id(0x01000707)
+    @id(0x01000807)
     action deliver(mac_t dst_mac, ipv4_t dst, bit<16> udp_port) {
         hdr.ethernet.dst = dst_mac;
         hdr.ipv4.dst = dst;
         hdr.udp.dst_port = udp_port;
     }
 
-    @id(0x02000704)
+    @id(0x02000804)
     table aggregation_copy {
         key = {
             hdr.aggregation.tree: exact @name("tree");

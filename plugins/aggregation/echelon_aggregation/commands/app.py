@@ -1,0 +1,106 @@
+"""`echelon aggregation`: what the jobs of a scenario gain, and comparisons with other ways."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from echelon.cli import tables
+from echelon.cli.progress import ShownProgress
+from echelon.cli.tables import Column
+from echelon.cli.usage import BAD_INPUT, FAILED, CommandGroup, fail
+
+if TYPE_CHECKING:
+    from echelon_aggregation.planning import Gain
+
+app = typer.Typer(
+    cls=CommandGroup, no_args_is_help=True, help="Aggregation in the network: what jobs gain, and how it compares."
+)
+
+_GAINS = (
+    Column("job", wraps=True),
+    Column("root", lambda of: ", ".join(of.roots), wraps=True),
+    Column("places", lambda of: ", ".join("none" if one is None else str(one.mask + 1) for one in of.grants)),
+    Column("ring alone", lambda of: f"{of.ring_alone_s:.4g} s", right=True),
+    Column("alone", lambda of: f"{of.alone_s:.4g} s", right=True),
+    Column("ring together", lambda of: f"{of.ring_together_s:.4g} s", right=True),
+    Column("together", lambda of: f"{of.together_s:.4g} s", right=True),
+    Column("faster by", lambda of: f"{of.gain:.2f}", right=True),
+)
+
+
+@app.command()
+def plan(
+    scenario: Annotated[Path, typer.Argument(help="A scenario whose jobs aggregate in the network.", metavar="FILE")],
+    policy: Annotated[
+        str, typer.Option(help="Who gets memory, and how much there is.", metavar="NAME(KEY=VALUE,...)")
+    ] = "aggregation",
+    as_json: tables.AsJson = False,
+) -> None:
+    """Show what each job of a scenario gets and gains against rings; run and change nothing.
+
+    Example: echelon aggregation plan jobs.yaml --policy 'aggregation(by=share,places=1024)'
+    """
+    from echelon.cli.runs import policy_choice
+    from echelon.documents import DocumentError
+    from echelon.fluid import FluidError
+    from echelon.lab.scenarios.scenario import load_scenario
+    from echelon.plan import PlanError
+    from echelon.policies.registry import make_policy
+    from echelon_aggregation.planning import gains
+    from echelon_aggregation.policy import Aggregation
+
+    try:
+        loaded = load_scenario(scenario)
+        choice = policy_choice(policy)
+        made = make_policy(choice.name, **dict(choice.parameters))
+        if not isinstance(made, Aggregation):
+            fail(f"--policy: '{choice.name}' gives no memory of switches (use 'aggregation')", BAD_INPUT)
+        found = gains([loaded.specs[job.name] for job in loaded.jobs], loaded.fabric, made)
+    except (DocumentError, PlanError) as error:
+        fail(str(error), BAD_INPUT)
+    except FluidError as error:
+        fail(str(error), FAILED)
+    if as_json:
+        tables.show_json([_document(gain) for gain in found])
+    else:
+        tables.show_all(
+            _GAINS, found, f"no job of {scenario} aggregates in the network ('collective: in-network' does)"
+        )
+
+
+def _document(of: Gain) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {**asdict(of), "gain": of.gain}
+
+
+@app.command()
+def compare(
+    what: Annotated[
+        Literal["rate", "memory", "shared"],
+        typer.Argument(
+            help="rate: the data per worker, by the number of workers. memory: several jobs with memory for half of "
+            "them. shared: training times and short flows in one cluster."
+        ),
+    ],
+    draws: Annotated[int, typer.Option(help="How many random sets of jobs.", min=1)] = 10,
+) -> None:
+    """Compare aggregation in the network with rings and others, as fluids; print tables in Markdown.
+
+    Example: echelon aggregation compare memory --draws 3
+    """
+    from echelon_aggregation import comparison
+
+    progress = ShownProgress()
+    with progress:
+        match what:
+            case "rate":
+                made = comparison.rates()
+            case "memory":
+                made = comparison.memory(draws, progress.stage)
+            case "shared":
+                made = [comparison.shared_cluster(draws, progress.stage)]
+    typer.echo("\n\n".join(table.markdown() for table in made))

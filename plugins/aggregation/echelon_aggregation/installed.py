@@ -1,0 +1,191 @@
+"""What each switch of a tree holds for it: table entries and a multicast group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+from echelon.fabric.model import Fabric
+from echelon.lowering.intent import FIRST_GROUP, MulticastGroup, TableEntry
+from echelon.lowering.parts import entry, ipv4, mac
+
+
+class Take(IntEnum):
+    """Who may take a place from an incomplete sum of another tree."""
+
+    OWN = 0
+    """The place's tree; no other has it."""
+    FIRST = 1
+    """Nobody."""
+    DEADLINE = 2
+    """A packet that is due earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The places of a switch's memory that a tree may use: block b is at `first` + (b + `start`) modulo `size`."""
+
+    first: int
+    size: int
+    """A power of two."""
+    start: int = 0
+    take: Take = Take.OWN
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A worker of a tree: the process at `port` of UDP on a host."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The tree of a group of workers, for one run of the group."""
+
+    number: int
+    """From 1; packets carry it."""
+    session: int
+    workers: Sequence[Worker]
+    """By the bit that each has in packets."""
+    fallback: str
+    """The host of the fallback, that of one of the workers."""
+    parents: Mapping[str, str]
+    """The switch above each switch but the root."""
+    root: str
+    places: Mapping[str, Places]
+    """By switch; a switch that has none passes packets on."""
+    job: int = 0
+    """The job's number in shims."""
+    up_flow: int = 0
+    """The flow, in shims, of sums on their way to a parent, and of what goes to the fallback."""
+    down_flow: int = 0
+    """The flow of results."""
+
+    def edge(self, host: str, fabric: Fabric) -> str:
+        """Return the switch of a worker's host."""
+        return fabric.neighbour[host, 0]
+
+    def switches(self, fabric: Fabric) -> tuple[str, ...]:
+        """Return the switches of the tree: the edges of workers and all above them."""
+        found = {self.root: None}
+        for worker in self.workers:
+            switch = self.edge(worker.host, fabric)
+            while switch not in found:
+                found[switch] = None
+                switch = self.parents[switch]
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class TreeAtSwitch:
+    """A tree as one of its switches sees it."""
+
+    tree: Tree
+    switch: str
+    fabric: Fabric
+
+    @cached_property
+    def behind(self) -> Mapping[str, int]:
+        """The bitmap of the workers behind each child, which is a host or a switch."""
+        found: dict[str, int] = {}
+        for bit, worker in enumerate(self.tree.workers):
+            below, node = worker.host, self.tree.edge(worker.host, self.fabric)
+            while node != self.switch and node != self.tree.root:
+                below, node = node, self.tree.parents[node]
+            if node == self.switch:
+                found[below] = found.get(below, 0) | 1 << bit
+        return found
+
+    @property
+    def group(self) -> MulticastGroup:
+        """The copies of a result: one for each worker here, whose instance is its bit plus 1, and one for each switch
+        below."""
+        copies = [
+            (self._port(worker.host), bit + 1)
+            for bit, worker in enumerate(self.tree.workers)
+            if worker.host in self.behind
+        ]
+        copies += [(self._port(node), 0) for node in self.behind if node in self.fabric.switches]
+        return MulticastGroup(FIRST_GROUP + self.tree.number, tuple(sorted(copies)))
+
+    def entries(self) -> tuple[TableEntry, ...]:
+        """Return the entries of the tree, in the order in which they may be written."""
+        tree, number = self.tree, self.tree.number
+        towards = self._towards_fallback()
+        host = self.fabric.hosts[tree.fallback]
+        found = [
+            entry(
+                "aggregation_copy",
+                {"tree": number, "copy": bit + 1},
+                "deliver",
+                dst_mac=mac(self.fabric.hosts[worker.host].mac),
+                dst=ipv4(self.fabric.hosts[worker.host].ipv4),
+                udp_port=worker.port,
+            )
+            for bit, worker in enumerate(tree.workers)
+            if worker.host in self.behind
+        ]
+        found.append(
+            entry(
+                "aggregation_holder",
+                {"tree": number, "session": tree.session},
+                "hand_over",
+                src=ipv4(self.fabric.hosts[tree.workers[0].host].ipv4),
+                src_port=tree.workers[0].port,
+                dst=ipv4(host.ipv4),
+                dst_mac=mac(host.mac),
+                port=self._port(towards),
+                job=tree.job,
+                flow=tree.up_flow,
+            )
+        )
+        places = tree.places.get(self.switch)
+        key = {"tree": number, "session": tree.session}
+        if places is None:
+            found.append(entry("aggregation_tree", key, "pass_on"))
+        else:
+            is_root = self.switch == tree.root
+            found.append(
+                entry(
+                    "aggregation_tree",
+                    key,
+                    "aggregate",
+                    first=places.first,
+                    mask=places.size - 1,
+                    start=places.start,
+                    all=sum(self.behind.values()),
+                    take=places.take,
+                    is_root=int(is_root),
+                    parent_port=0 if is_root else self._port(tree.parents[self.switch]),
+                    group=self.group.number,
+                    up_flow=tree.up_flow,
+                    down_flow=tree.down_flow,
+                )
+            )
+        for node, workers in self.behind.items():
+            action = "from_fallback" if node == towards else "from_child"
+            found.append(
+                entry(
+                    "aggregation_member",
+                    {"tree": number, "port": self._port(node)},
+                    action,
+                    workers_behind=workers,
+                )
+            )
+        if self.switch != tree.root:
+            port = self._port(tree.parents[self.switch])
+            found.append(entry("aggregation_member", {"tree": number, "port": port}, "from_parent"))
+        return tuple(found)
+
+    def _towards_fallback(self) -> str:
+        """Return the child that leads to the fallback, or the parent."""
+        bit = next(bit for bit, worker in enumerate(self.tree.workers) if worker.host == self.tree.fallback)
+        below = next((node for node, workers in self.behind.items() if workers >> bit & 1), None)
+        return below or self.tree.parents[self.switch]
+
+    def _port(self, node: str) -> int:
+        return self.fabric.port_to[self.switch, node]

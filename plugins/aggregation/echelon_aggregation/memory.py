@@ -1,0 +1,111 @@
+"""The memory of switches for several jobs: what each tree asks for, what it gets, and what part of it is added up.
+
+A tree asks each of its switches for two places for each block under way (`docs/aggregation-protocol.md`). `GRANTS` says
+what is written into switches, `SERVED` what part of the blocks of each tree under way finds a place, as a fluid: the
+blocks that find none are added up by the fallback, over the same links (`Tree.without_memory`).
+
+The fluid leaves out: that blocks of two jobs meet in some places and not in others, the time in which a place that is
+taken over is empty, blocks of one tree that some switches keep and others pass on, and retransmissions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from echelon.allocation import Number
+from echelon_aggregation.trees import Tree
+
+By = Literal["deadline", "share", "first"]
+"""deadline: who is due first. share: parts for as many trees as there is room for. first: who comes first."""
+TAKES: Mapping[By, int] = {"share": 0, "first": 1, "deadline": 2}
+"""The parameter `take` of the action `aggregate`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A tree of a job that asks for places."""
+
+    job: str
+    tree: Tree
+    places: int
+    """The number at each of its switches, a power of two: two for each block of a worker's window."""
+    due_s: Number = 0
+    """When its blocks are due (`first` and `share` do not ask)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """The places of one tree at all of its switches, as the action `aggregate` has them."""
+
+    first: int
+    mask: int
+    start: int
+    """What is added to a block's number, so that trees that share places begin at different ones."""
+    take: int
+
+
+Room = Mapping[str, int]
+"""The places of each switch."""
+
+
+def parts(claims: Sequence[Claim], room: Room) -> list[Grant | None]:
+    """Return a part of its own for each tree that fits at all of its switches, in this order; None for the others.
+
+    The part has the same place at each switch. Parts are powers of two at multiples of themselves.
+    """
+    taken: list[tuple[Grant, frozenset[str]]] = []
+    found: list[Grant | None] = []
+    for claim in claims:
+        switches = frozenset(claim.tree.switches)
+        most = min(room[switch] for switch in switches)
+        inside = [grant for grant, of in taken if of & switches]
+        starts = range(0, most - claim.places + 1, claim.places)
+        first = next((at for at in starts if not any(_overlap(at, claim.places, other) for other in inside)), None)
+        grant = None if first is None else Grant(first, claim.places - 1, 0, TAKES["share"])
+        found.append(grant)
+        if grant is not None:
+            taken.append((grant, switches))
+    return found
+
+
+def _overlap(first: int, places: int, other: Grant) -> bool:
+    return first <= other.first + other.mask and other.first <= first + places - 1
+
+
+def together(claims: Sequence[Claim], room: Room, by: By) -> list[Grant | None]:
+    """Return for each tree all places that its switches have, up to a power of two. None: they have none."""
+    found: list[Grant | None] = []
+    for number, claim in enumerate(claims):
+        most = min(room[switch] for switch in claim.tree.switches)
+        places = 1 << (most.bit_length() - 1) if most else 0
+        start = number * places // len(claims)
+        found.append(Grant(0, places - 1, start, TAKES[by]) if places else None)
+    return found
+
+
+GRANTS: Mapping[By, Callable[[Sequence[Claim], Room], list[Grant | None]]] = {
+    "share": parts,
+    "first": lambda claims, room: together(claims, room, "first"),
+    "deadline": lambda claims, room: together(claims, room, "deadline"),
+}
+
+
+def due_first(claims: Sequence[Claim], room: Room) -> list[float]:
+    """Return the part of each tree that is added up if those that are due first have what they ask for.
+
+    ESA (Wang et al., Efficient Data-Plane Memory Scheduling for In-Network Aggregation, arXiv:2201.06398) lets jobs of
+    higher priority take over aggregators; here the priority is the deadline, which changes with every collective.
+    """
+    left: dict[str, float] = dict(room)
+    served = [0.0] * len(claims)
+    for number in sorted(range(len(claims)), key=lambda number: claims[number].due_s):
+        claim = claims[number]
+        served[number] = min(1.0, *(left[switch] / claim.places for switch in claim.tree.switches))
+        for switch in claim.tree.switches:
+            left[switch] -= served[number] * claim.places
+    return served
+
+
+assert set(TAKES) == set(get_args(By))

@@ -1,0 +1,146 @@
+"""Jobs with and without memory of switches: who gets it, and the rates that follow.
+
+Trees of a plan share the places of switches as the parameter `by` says. What finds no place loads links as the fallback
+does (`echelon_aggregation.memory`). The policy gives rates, so that the fluid engine runs with it (`--target fluid`);
+on switches and hosts, nothing of it runs yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from echelon.allocation import ActiveFlow, Allocation, Link, Number
+from echelon.documents import Section, problem
+from echelon.fabric.model import Fabric
+from echelon.fabric.routing import PathChooser
+from echelon.jobs.graph import FlowKey, Job
+from echelon.paths import FlowPaths
+from echelon.plan import CONTROL_QUEUE, Plan, QueuePlan
+from echelon.policies.spread import Spread
+from echelon_aggregation.atp import came_first
+from echelon_aggregation.filling import fill
+from echelon_aggregation.memory import GRANTS, By, Claim, Grant, due_first
+from echelon_aggregation.panama import TreesByLoad
+from echelon_aggregation.switchml import of_its_own
+from echelon_aggregation.trees import Tree, tree_of
+
+SERVED = {"share": of_its_own, "first": came_first, "deadline": due_first}
+"""The part of each tree that finds places, by who gets them."""
+_Of = tuple[str, Tree]
+"""A tree of a job."""
+
+
+class Aggregation:
+    """Fair sharing, or by deadline, with trees of switches that have so much memory."""
+
+    name = "aggregation"
+
+    class Parameters(Section):
+        """Who gets the memory of switches, and how much there is."""
+
+        by: By = "deadline"
+        """deadline: who is due first. share: parts for as many jobs as there is room for. first: who comes first."""
+        places: Annotated[int, Field(ge=0, le=1 << 24)] = 4096
+        """The places of a switch, each for a block."""
+        window: Annotated[int, Field(ge=1, le=1 << 20)] = 256
+        """The blocks of a job that are under way at a time, a power of two; each needs two places."""
+        rates: Literal["fair", "deadline"] = "fair"
+        """fair: max-min. deadline: flows that are due first go first on every link."""
+
+        @model_validator(mode="after")
+        def _check_window(self) -> Any:
+            if self.window & (self.window - 1):
+                raise problem(f"of {self.window} blocks is not a power of two", "window")
+            return self
+
+    def __init__(self, parameters: Parameters | None = None, paths: PathChooser | None = None) -> None:
+        self.parameters = parameters or self.Parameters()
+        self._paths = FlowPaths()
+        self._chooser = paths or TreesByLoad()
+        self._spread = Spread(range(CONTROL_QUEUE))
+        self._fabric: Fabric | None = None
+        self._trees: dict[FlowKey, Tree] = {}
+        self._enough = True
+        """Whether all trees of the plan find places at the same time."""
+        self._parts: Mapping[_Of, float] = {}
+        """What each tree has added up, where that does not depend on which are under way."""
+        self._capacities: Mapping[Link, float] = {}
+
+    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+        """Return a plan whose rates are those of `allocate`. Raises `PlanError` if a worker cannot be reached."""
+        of_jobs = self._paths.update(jobs, fabric, paths or self._chooser)
+        self._fabric = fabric
+        self._capacities = {link: float(rate) for link, rate in fabric.capacity_Bps.items()}
+        self._trees = {
+            (job.name, flow.name): tree_of(of_jobs[job.name][flow.name])
+            for job in jobs
+            for flow in job.flows
+            if flow.among and flow.src == flow.dst
+        }
+        claims = self.claims()
+        self._enough = all(part == 1 for part in came_first(claims, self._room))
+        self._parts = _by_tree(claims, of_its_own(claims, self._room))
+        return Plan.of_jobs(
+            self.name,
+            self._spread.update(jobs, of_jobs),
+            default_schedule=(*(QueuePlan(level=0),) * CONTROL_QUEUE, QueuePlan(level=1)),
+            reactive=bool(self._trees),
+        )
+
+    def claims(self) -> list[Claim]:
+        """Return the trees of the last plan, in the order of the jobs, with what they ask for."""
+        trees = dict.fromkeys((job, tree) for (job, _), tree in self._trees.items())
+        return [Claim(job, tree, 2 * self.parameters.window) for job, tree in trees]
+
+    def grants(self) -> list[tuple[Claim, Grant | None]]:
+        """Return what each tree of the last plan gets."""
+        claims = self.claims()
+        return list(zip(claims, GRANTS[self.parameters.by](claims, self._room), strict=True))
+
+    @property
+    def _room(self) -> Mapping[str, int]:
+        assert self._fabric is not None
+        return dict.fromkeys(self._fabric.switches, self.parameters.places)
+
+    def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
+        """Return the rates of flows, where those over trees load links more the less memory they have."""
+        served = self._served(flows)
+        loads = []
+        for flow in flows:
+            tree = self._trees.get((flow.job, flow.flow))
+            loads.append(dict.fromkeys(flow.links, 1.0) if tree is None else tree.load(served[flow.job, tree]))
+        most = [float("inf") if flow.max_rate_Bps is None else float(flow.max_rate_Bps) for flow in flows]
+        tiers: list[list[int]] = [list(range(len(flows)))]
+        if self.parameters.rates == "deadline":
+            dues = sorted({flow.ideal_finish_s for flow in flows})
+            tiers = [[at for at, flow in enumerate(flows) if flow.ideal_finish_s == due] for due in dues]
+        left = {link: self._capacities[link] for load in loads for link in load}
+        return Allocation(tuple(fill(loads, most, tiers, left)))
+
+    def neighbourhood(self, flow: ActiveFlow) -> str | None:
+        """Return what couples flows beside links: memory, if there is not enough for all; it also decides on loads."""
+        return None if self._enough else "memory"
+
+    def _served(self, flows: Sequence[ActiveFlow]) -> Mapping[_Of, float]:
+        """Return the part of each tree under way that is added up."""
+        trees = [((flow.job, self._trees[flow.job, flow.flow]), flow) for flow in flows if _key(flow) in self._trees]
+        if self._enough:
+            return dict.fromkeys((of for of, _ in trees), 1.0)
+        if self.parameters.by == "share":
+            return self._parts
+        due_s: dict[_Of, Number] = {}
+        for of, flow in trees:
+            due_s[of] = min(due_s.get(of, flow.ideal_finish_s), flow.ideal_finish_s)
+        claims = [Claim(job, tree, 2 * self.parameters.window, due) for (job, tree), due in due_s.items()]
+        return _by_tree(claims, SERVED[self.parameters.by](claims, self._room))
+
+
+def _key(flow: ActiveFlow) -> FlowKey:
+    return flow.job, flow.flow
+
+
+def _by_tree(claims: Sequence[Claim], parts: Sequence[float]) -> dict[_Of, float]:
+    return {(claim.job, claim.tree): part for claim, part in zip(claims, parts, strict=True)}
