@@ -14,7 +14,7 @@ OUT ?= out
 TARGET ?= softswitch
 TESTS ?=
 
-.PHONY: demo demo-mininet demo-torch docs test test-fast test-long test-properties test-quiet ptf lint hosts wheels lock sbom \
+.PHONY: demo demo-aggregation demo-mininet demo-torch docs test test-fast test-long test-properties test-quiet ptf lint hosts wheels lock sbom \
 	screenshots bench bench-switch soak soak-short format p4 p4-rankings p4-tofino p4-report bpf proto clean
 
 $(RUNS): pyproject.toml softswitch/pyproject.toml
@@ -69,6 +69,12 @@ demo-torch: $(HOSTS)
 		--editable plugins/torch '$(TORCH)'; }
 	$(RUN)/echelon run topologies/scenarios/torch_ddp_pair.yaml --on namespaces --target $(TARGET) --out $(TORCH_OUT)
 	$(RUN)/echelon plot $(TORCH_OUT) --kind overlap --kind iterations --width text -o $(TORCH_OUT)
+
+# Sums that a switch makes, beside a parameter server and a ring, in virtual time (docs/aggregation.md).
+demo-aggregation: $(RUNS)
+	@$(RUN)/python -c 'import echelon_aggregation' 2>/dev/null || $(RUN)/python -m pip install --quiet \
+		--disable-pip-version-check --editable . --editable plugins/aggregation
+	$(RUN)/echelon aggregation demo
 
 # The documentation site, into out/site. Warnings are errors.
 docs: $(STAMP)

@@ -14,6 +14,7 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +33,8 @@ from echelon.targets.virtual import VirtualSwitches
 from echelon_aggregation.fallback import Fallback
 from echelon_aggregation.frames import Endpoint, Frames, read
 from echelon_aggregation.group import Group
-from echelon_aggregation.trees import Places, Tree, TreeAtSwitch
-from echelon_aggregation.trees import Worker as TreeWorker
+from echelon_aggregation.installed import Places, Tree, TreeAtSwitch
+from echelon_aggregation.installed import Worker as TreeWorker
 from echelon_aggregation.wire import HEADER_BYTES, PORT, Packet
 from echelon_aggregation.worker import Worker, all_reduce
 
@@ -80,25 +81,38 @@ def built_program() -> P4Program:
         raise RunError(str(error)) from None
 
 
-def install_program(testbed: VirtualSwitches, fabric: Fabric, tree: Tree) -> None:
-    """Load the P4 program into the only switch, and write the entries of a tree."""
-    target = TARGETS["softswitch"]
-    options, (name,) = target.options(), fabric.switches
-    device = fabric.switches[name].device_id
-    session = target.session_factory(options)(name, testbed.addresses[name], device, built_program(), queues=None)
-    at_switch = TreeAtSwitch(tree, name, fabric)
-    parts = (fabric_part(name, fabric, 0, target.capabilities(options)), Part("aggregation", at_switch.entries()))
+class Installer:
+    """A controller that loads the P4 program into the only switch of a fabric, and writes the entries of a tree.
 
-    async def write() -> None:
-        async with session:
-            (await session.reconcile(Intent(name, parts, groups=(at_switch.group,)))).require()
+    A context manager. gRPC holds on to the event loop that it has seen first, so all installations share one.
+    """
 
-    asyncio.run(write())
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._program = built_program()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._runner.close()
+
+    def __call__(self, testbed: VirtualSwitches, fabric: Fabric, tree: Tree) -> None:
+        target = TARGETS["softswitch"]
+        options, (name,) = target.options(), fabric.switches
+        device = fabric.switches[name].device_id
+        session = target.session_factory(options)(name, testbed.addresses[name], device, self._program, queues=None)
+        at_switch = TreeAtSwitch(tree, name, fabric)
+        parts = (fabric_part(name, fabric, 0, target.capabilities(options)), Part("aggregation", at_switch.entries()))
+
+        async def write() -> None:
+            async with session:
+                (await session.reconcile(Intent(name, parts, groups=(at_switch.group,)))).require()
+
+        self._runner.run(write())
 
 
-def in_network(
-    workers: int, values: int, loss: float = 0.0, memory: bool = True, install: Install = install_program
-) -> Outcome:
+def in_network(install: Install, workers: int, values: int, loss: float = 0.0, memory: bool = True) -> Outcome:
     """Return how the workers' sum went, where links to hosts lose each packet with the chance `loss`.
 
     Without `memory` the switch adds up nothing, and the fallback is a parameter server on the host of worker 0.
@@ -107,11 +121,10 @@ def in_network(
     hosts = list(fabric.hosts.values())
     endpoints = [Endpoint(host.ipv4, host.mac, _WORKER_PORT) for host in hosts]
     server = Endpoint(hosts[0].ipv4, hosts[0].mac, PORT)
-    places = {"tor": Places(0, 2 * WINDOW)} if memory else {}
-    tree = Tree(
-        1, 1, [TreeWorker(host, _WORKER_PORT) for host in fabric.hosts], next(iter(fabric.hosts)), {}, "tor", places
-    )
-    group = Group(workers, 1, 1, WINDOW, VALUES, least_timeout_s=0.0005, most_timeout_s=0.01, by_tree=memory)
+    tree = _tree(fabric, memory)
+    # Packets to a parameter server queue for longer than the network takes.
+    least_s = 0.0001 if memory else 0.001
+    group = Group(workers, 1, 1, WINDOW, VALUES, least_timeout_s=least_s, most_timeout_s=0.01, by_tree=memory)
     arrays = _drawn(workers, values)
     with _testbed(fabric) as testbed:
         install(testbed, fabric, tree)
@@ -150,12 +163,11 @@ def in_network(
             elif arrived.port == PORT and rank == 0:
                 for to, packet in fallback.receive(arrived.packet, now_ns / _NS):
                     send(hosts[0].name, server_frames.encode(endpoints[to or 0], packet))
-            elif not given[rank].done:
-                go_on(rank, cores[rank].receive(arrived.packet, now_ns / _NS))
-                if given[rank].done:
-                    ended_ns = now_ns
             else:
+                was_done = given[rank].done
                 go_on(rank, cores[rank].receive(arrived.packet, now_ns / _NS))
+                if given[rank].done and not was_done:
+                    ended_ns = now_ns
 
         for rank, host in enumerate(hosts):
             testbed.receive_with(host.name, partial(deliver, rank))
@@ -174,7 +186,7 @@ def in_network(
     )
 
 
-def around_ring(workers: int, values: int, install: Install = install_program) -> Outcome:
+def around_ring(install: Install, workers: int, values: int) -> Outcome:
     """Return how the sum went around a ring: each packet goes on as soon as it is in, 2 (workers - 1) times."""
     fabric = build_fabric(one_tor(workers, RATE_BPS, DELAY_S))
     hosts = list(fabric.hosts.values())
@@ -186,11 +198,8 @@ def around_ring(workers: int, values: int, install: Install = install_program) -
         to = hosts[(rank + 1) % workers]
         address = FlowAddress(host.mac, to.mac, host.ipv4, to.ipv4, _WORKER_PORT)
         heads.append(headers(address, _SEGMENT_BYTES, DISCARD_PORT))
-    tree = Tree(
-        1, 1, [TreeWorker(host, _WORKER_PORT) for host in fabric.hosts], next(iter(fabric.hosts)), {}, "tor", {}
-    )
     with _testbed(fabric) as testbed:
-        install(testbed, fabric, tree)
+        install(testbed, fabric, _tree(fabric, memory=False))
         began_ns = ended_ns = testbed.clock.now_ns
         left = workers * steps * (values // workers // VALUES)
 
@@ -220,6 +229,12 @@ def around_ring(workers: int, values: int, install: Install = install_program) -
     return Outcome("ring", workers, values, seconds, 0, 0, all(np.array_equal(each, exact) for each in sums))
 
 
+def _tree(fabric: Fabric, memory: bool) -> Tree:
+    """Return the tree of all hosts at the only switch."""
+    workers = [TreeWorker(host, _WORKER_PORT) for host in fabric.hosts]
+    return Tree(1, 1, workers, workers[0].host, {}, "tor", {"tor": Places(0, 2 * WINDOW)} if memory else {})
+
+
 def _testbed(fabric: Fabric) -> AbstractContextManager[VirtualSwitches]:
     build = TARGETS["softswitch"].virtual_fabric()
     assert build is not None, "softswitch runs in virtual time"
@@ -233,4 +248,5 @@ def _drawn(workers: int, values: int) -> list[Floats]:
 
 
 def _sum(arrays: Sequence[Floats]) -> Floats:
-    return np.sum(np.array(arrays, np.float64), axis=0).astype(np.float32)
+    total: NDArray[np.float64] = np.sum(np.array(arrays, np.float64), axis=0)
+    return total.astype(np.float32)

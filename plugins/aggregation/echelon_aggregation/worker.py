@@ -324,6 +324,13 @@ class Worker:
                 return [replace(result, kind=Kind.ANSWER, workers=self._bit, flags=flags)]
         return []
 
+    def _restart_timers(self, now: float) -> None:
+        """Let what is under way wait no longer than from now on for a timeout, the first that was measured."""
+        for number, slot in enumerate(self._slots):
+            if slot.sent and slot.due > now + self._timeout_s:
+                slot.due = now + self._timeout_s
+                heappush(self._timers, (slot.due, number))
+
     @property
     def _timeout_s(self) -> float:
         """Return the time after which a packet is sent again for the first time (RFC 6298, section 2)."""
@@ -337,6 +344,7 @@ class Worker:
             took_s = now - slot.sent_at
             if self.smoothed_s is None:
                 self.smoothed_s, self._variation_s = took_s, took_s / 2
+                self._restart_timers(now)
             else:
                 self._variation_s += (abs(self.smoothed_s - took_s) - self._variation_s) / 4
                 self.smoothed_s += (took_s - self.smoothed_s) / 8

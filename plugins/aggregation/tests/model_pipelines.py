@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from echelon.fabric.model import Fabric
 from echelon.lab.endhosts.shim import FlowAddress, headers
 from echelon.targets.virtual import VirtualSwitches
-from echelon_aggregation.trees import Tree
+from echelon_aggregation.installed import Tree
 from echelon_aggregation.wire import PORT, decode
 from plugins.aggregation.tests.reference_switch import Datagram, Entry, Member, Switch
 from softswitch.virtual import VirtualSwitch

@@ -116,7 +116,7 @@ def test_a_model_learns_as_with_gloo(tmp_path: Path, by_gloo: list[float], what:
     losses = [rank.found["losses"] for rank in ranks]
     assert losses == [losses[0]] * WORKERS
     assert len(by_gloo) == 200
-    assert by_gloo[-1] < by_gloo[0] / 2, "it learns"
+    assert sum(by_gloo[-20:]) < sum(by_gloo[:20]) / 4, "it learns"
     difference = max(abs(one - other) for one, other in zip(losses[0], by_gloo, strict=True))
     print(f"{what}, {backend}: the losses of 200 steps are {difference:.2e} apart at most")
     assert difference < 1e-3

@@ -143,6 +143,15 @@ def test_timeouts_follow_the_measured_times_and_double() -> None:
     assert worker.smoothed_s == smoothed_s, "a packet that was sent again measures nothing (Karn)"
 
 
+def test_the_first_measured_time_shortens_what_waits() -> None:
+    worker = Worker(replace(TWO, most_timeout_s=10.0, least_timeout_s=0.01), 0)
+    packets = worker.submit(all_reduce(np.array([1, 2, 3, 4], np.int32)), 0.0)
+    assert worker.next_wake == 1.0
+    worker.receive(result(packets[0], whole(1, 1)), 0.1)
+    # RFC 6298: 0.1 and 4 times half of it.
+    assert worker.next_wake == pytest.approx(0.1 + 0.3)
+
+
 def test_a_request_is_answered_with_the_result_or_with_the_contribution() -> None:
     worker = Worker(TWO, 0)
     (packet,) = worker.submit(all_reduce(np.array([1, 2], np.int32)), 0.0)

@@ -78,7 +78,7 @@ def training(rank: int, size: int, hook: bool = False, dies: bool = False) -> di
         if dies and rank == size - 1 and step == 20:
             os.kill(os.getpid(), signal.SIGKILL)
         inputs = torch.randn(8, 16, generator=data)
-        loss = (model(inputs) - inputs.sum(1, keepdim=True).sin()).square().mean()
+        loss = (model(inputs) - inputs[:, :4].sum(1, keepdim=True)).square().mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()

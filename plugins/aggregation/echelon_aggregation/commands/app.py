@@ -13,7 +13,10 @@ from echelon.cli.tables import Column
 from echelon.cli.usage import BAD_INPUT, FAILED, CommandGroup, fail
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from echelon_aggregation.planning import Gain
+    from echelon_aggregation.virtual import Outcome
 
 app = typer.Typer(
     cls=CommandGroup, no_args_is_help=True, help="Aggregation in the network: what jobs gain, and how it compares."
@@ -104,3 +107,70 @@ def compare(
             case "shared":
                 made = [comparison.shared_cluster(draws, progress.stage)]
     typer.echo("\n\n".join(table.markdown() for table in made))
+
+
+_LOSSES = (0.0, 0.0001, 0.001, 0.01)
+_LONGER = 8
+"""By how much longer than the others the sums are for which links lose packets."""
+_OUTCOMES = (
+    Column("way"),
+    Column("workers", right=True),
+    Column("values", lambda of: f"{of.values:,}", right=True),
+    Column("time", lambda of: f"{float(of.seconds) * 1e6:,.0f} µs", right=True),
+    Column("rate of each worker", lambda of: f"{float(of.rate_bps) / 1e9:.2f} Gbit/s", right=True),
+    Column("lost", right=True),
+    Column("sent again", lambda of: of.sent_again, right=True),
+    Column("sums", lambda of: "exact" if of.exact else "WRONG"),
+)
+
+
+@app.command()
+def demo(
+    most: Annotated[int, typer.Option("--workers", help="The largest number of workers.", min=2, max=32)] = 16,
+    values: Annotated[int, typer.Option(help="The number of values of each worker.", min=1024)] = 4096,
+    as_json: tables.AsJson = False,
+) -> None:
+    """Add up the values of 2, 4, 8... workers on one switch, packet by packet in virtual time and without root.
+
+    The switch runs the P4 program. A parameter server and a ring do the same on the same links of 10 Gbit/s with
+    packets of the same size; then the network does it on links that lose packets. The rate is that of a worker's values
+    until all have the sums; headers are not counted.
+
+    Example: echelon aggregation demo --workers 4
+    """
+    from echelon.errors import RunError
+
+    progress = ShownProgress()
+    try:
+        with progress:
+            outcomes = list(_outcomes(most, values, progress))
+    except RunError as error:
+        fail(str(error), FAILED)
+    if as_json:
+        tables.show_json([{**_fields(of), "rate_bps": float(of.rate_bps)} for of in outcomes])
+    else:
+        tables.show_all(_OUTCOMES, outcomes)
+    if not all(outcome.exact for outcome in outcomes):
+        fail("not all sums are exact", FAILED)
+
+
+def _outcomes(most: int, values: int, progress: ShownProgress) -> Iterator[Outcome]:
+    from echelon_aggregation.virtual import VALUES, Installer, around_ring, in_network
+
+    values -= values % (VALUES * most)
+    with Installer() as install:
+        for workers in (2, 4, 8, 16, 32):
+            if workers <= most:
+                progress.doing(f"{workers} workers")
+                yield in_network(install, workers, values)
+                yield in_network(install, workers, values, memory=False)
+                yield around_ring(install, workers, values)
+        for loss in _LOSSES:
+            progress.doing(f"links that lose {loss:.2%} of packets")
+            yield in_network(install, min(most, 4), _LONGER * values, loss)
+
+
+def _fields(of: Outcome) -> dict[str, object]:
+    from dataclasses import asdict
+
+    return {**asdict(of), "seconds": float(of.seconds)}
