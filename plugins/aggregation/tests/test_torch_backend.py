@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ import pytest
 from echelon_aggregation.membership import VARIABLE
 from plugins.aggregation.tests.model_switch import ModelSwitch, membership
 
-pytest.importorskip("torch", reason="torch is not installed")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 WORKERS = 4
 
@@ -45,14 +44,12 @@ def run(
     of = membership(directory, WORKERS, silence_s=silence_s)
     file = directory / "group.json"
     file.write_text(of.model_dump_json())
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    store = torch.distributed.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     switch = ModelSwitch(of, loses)
     command = [sys.executable, "-m", "plugins.aggregation.tests.torch_worker"]
     processes = [
         subprocess.Popen(
-            [*command, str(rank), str(WORKERS), port, backend, what],
+            [*command, str(rank), str(WORKERS), str(store.port), backend, what],
             env={**os.environ, VARIABLE: str(file)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -66,7 +63,7 @@ def run(
     finally:
         for process in processes:
             process.kill()
-            process.wait()
+            process.communicate()
         switch.close()
 
 

@@ -96,8 +96,8 @@ def main() -> int:
     torch.set_num_threads(1)
     if backend == "cpu:echelon":
         import echelon_aggregation.torch_backend  # noqa: F401
-    address = f"tcp://127.0.0.1:{port}"
-    dist.init_process_group(backend=backend, init_method=address, rank=rank, world_size=size)
+    store = dist.TCPStore("127.0.0.1", int(port), None, False)
+    dist.init_process_group(backend=backend, store=store, rank=rank, world_size=size)
     try:
         if what == "operations":
             found = operations(rank, size)
