@@ -1,0 +1,64 @@
+"""Whether the others of a group are still there: what a worker that waits would otherwise wait for without end.
+
+Each process says in the group's store that it lives, and how many collectives it has begun. One that waits for long
+reads what the others said. Pure: the store's texts and times in, a cause out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What a worker has said last."""
+
+    beat: int
+    begun: int
+    """The number of collectives that it has begun."""
+    left: bool = False
+    """It has left the group, in order."""
+
+    def text(self) -> str:
+        return f"{self.beat} {self.begun} {int(self.left)}"
+
+    @staticmethod
+    def read(text: str) -> Word:
+        beat, begun, left = map(int, text.split())
+        return Word(beat, begun, bool(left))
+
+
+class Presence:
+    """What a worker knows about the others while it waits."""
+
+    def __init__(self, silence_s: float) -> None:
+        self._silence_s = silence_s
+        self._heard: dict[int, tuple[Word, float]] = {}
+        """The last word of each, and when it was new."""
+
+    def stop(self) -> None:
+        """Forget what was heard: nothing is waited for."""
+        self._heard.clear()
+
+    def cause(self, words: Sequence[Word], rank: int, waited_s: float, now: float) -> str | None:
+        """Return why worker `rank` waits in vain; None while it may wait.
+
+        `words` has the words of all by rank, and `waited_s` the time since its last result.
+        """
+        for other, word in enumerate(words):
+            known = self._heard.get(other)
+            if known is None or known[0] != word:
+                self._heard[other] = word, now
+            elif other != rank and now - known[1] >= self._silence_s:
+                return f"worker {other} has said nothing for {now - known[1]:.1f} s: its process, or its host, is gone"
+        mine = words[rank].begun
+        for other, word in enumerate(words):
+            if word.left and word.begun < mine:
+                return f"worker {other} has left the group after {word.begun} collectives; this is number {mine}"
+        if waited_s >= self._silence_s and all(word.begun >= mine for word in words):
+            return (
+                f"no result has come for {waited_s:.1f} s, though all workers send: "
+                "neither a switch of the tree nor the fallback answers"
+            )
+        return None

@@ -1,0 +1,288 @@
+"""PyTorch's collectives through the network: the backend `echelon`, and a hook for DistributedDataParallel.
+
+    import echelon_aggregation.torch_backend
+    torch.distributed.init_process_group(backend="cpu:echelon")
+
+Sums of float32 and int32, reduce-scatter and broadcasts go through the tree of the file that ECHELON_AGGREGATION names
+(`membership`). Everything else goes through Gloo; the log says so once for each kind.
+
+torch 2.13 has no base class of backends for Python (`Backend` has no constructor), but takes a `ProcessGroup` of a
+plug-in in its place.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from threading import Event, Thread
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed import PrefixStore, ProcessGroup, ProcessGroupGloo, ReduceOp, Store, Work
+
+from echelon.errors import RunError
+from echelon_aggregation.membership import read_membership
+from echelon_aggregation.presence import Presence, Word
+from echelon_aggregation.station import Station
+from echelon_aggregation.worker import Collective, all_reduce, broadcast, reduce_scatter
+
+_log = logging.getLogger("echelon.aggregation")
+_BEATS = 10
+"""How often a worker says that it lives, in the time after which silence means that it does not."""
+_NUMBERS = (torch.float32, torch.int32)
+_Future = torch.futures.Future
+
+
+class _Ended(Work):  # type: ignore[misc]
+    """A collective, whose `wait` raises what ended it."""
+
+    def __init__(self, future: Any) -> None:
+        super().__init__()
+        self._future = future
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        self._future.wait()
+        return True
+
+    def is_completed(self) -> bool:
+        return bool(self._future.done())
+
+    def get_future(self) -> Any:
+        return self._future
+
+
+class AggregationGroup(ProcessGroup):  # type: ignore[misc]
+    """A process group whose sums the network makes. Raises `RunError` and `DocumentError` where the file is wrong.
+
+    A group of another size than that of the file, a part of the ranks for example, goes through Gloo altogether.
+    """
+
+    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        self._rank, self._size, self._timeout_s = rank, size, timeout.total_seconds()
+        self._gloo = ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
+        self._said: set[str] = set()
+        self._station: Station | None = None
+        self.epoch = 0
+        """The iteration that packets belong to; the hook counts it."""
+        membership = read_membership()
+        if size != len(membership.workers):
+            self._say("a group", f"it has {size} of {len(membership.workers)} workers")
+            return
+        self._station = Station(membership, rank)
+        self._silence_s = membership.silence_s
+        self._store = store.clone()
+        self._leaving = Event()
+        self._speak(0)
+        self._gloo.barrier().wait()
+        self._watcher = Thread(target=self._watch, name="aggregation-watch", daemon=True)
+        self._watcher.start()
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return "echelon"
+
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> Work:
+        op = opts.reduceOp if opts is not None else ReduceOp.SUM
+        if reason := self._why_not(tensors, op):
+            self._say("allreduce", reason)
+            return self._gloo.allreduce(tensors, opts) if opts is not None else self._gloo.allreduce(tensors)
+        (tensor,) = tensors
+        return self._begin(all_reduce(_flat(tensor)), lambda made: _write(tensor, made.result), tensors)
+
+    def reduce_scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any) -> Work:
+        if reason := self._why_not(inputs[0], opts.reduceOp, len(inputs[0])):
+            self._say("reduce_scatter", reason)
+            return self._gloo.reduce_scatter(outputs, inputs, opts)
+        if len({part.numel() for part in inputs[0]}) > 1:
+            self._say("reduce_scatter", "its parts have several sizes")
+            return self._gloo.reduce_scatter(outputs, inputs, opts)
+        values = np.concatenate([_flat(part) for part in inputs[0]])
+        return self._scatter(outputs[0], values)
+
+    def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> Work:
+        if reason := self._why_not([given], opts.reduceOp):
+            self._say("reduce_scatter", reason)
+            return self._gloo._reduce_scatter_base(output, given, opts)  # noqa: SLF001
+        return self._scatter(output, _flat(given))
+
+    reduce_scatter_single = _reduce_scatter_base
+
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> Work:
+        if self._station is None or len(tensors) != 1 or not _is_plain(tensors[0]):
+            self._say("broadcast", "only dense tensors of the CPU, one at a time")
+            return self._gloo.broadcast(tensors, opts)
+        (tensor,) = tensors
+        data = tensor.detach().contiguous().view(-1).view(torch.uint8).numpy()
+        values = np.zeros(-(-data.size // 4), np.int32)
+        values.view(np.uint8)[: data.size] = data
+
+        def write(made: Collective) -> None:
+            if self._rank != opts.rootRank:
+                received = torch.from_numpy(made.result.view(np.uint8)[: data.size])
+                tensor.detach().copy_(received.view(tensor.dtype).view(tensor.shape))
+
+        return self._begin(broadcast(values, self._rank == opts.rootRank), write, tensors)
+
+    def shutdown(self) -> None:
+        """Leave the group, when all have left: until then others may need this worker's results."""
+        station, self._station = self._station, None
+        if station is None:
+            return
+        self._leaving.set()
+        self._watcher.join()
+        with suppress(RuntimeError):  # the process that holds the store has ended
+            self._speak(station.submitted, left=True)
+            until = monotonic() + self._silence_s
+            while monotonic() < until and not all(word.left for word in self._words()):
+                self._leaving.clear()
+                self._leaving.wait(0.01)
+            # The holder of the store goes last.
+            self._store.add("gone", 1)
+            while self._rank == 0 and monotonic() < until and self._store.add("gone", 0) < self._size:
+                self._leaving.wait(0.01)
+        station.close()
+
+    # -- ways through the network ------------------------------------------------------------------------------------
+
+    def _scatter(self, output: torch.Tensor, values: Any) -> Work:
+        made = reduce_scatter(values, self._rank, self._size)
+        return self._begin(made, lambda made: _write(output, made.result), [output])
+
+    def _begin(self, made: Collective, write: Callable[[Collective], None], tensors: list[torch.Tensor]) -> Work:
+        assert self._station is not None
+        began: Any = _Future()
+
+        def end(future: Any) -> list[torch.Tensor]:
+            # An error becomes one of the future that this is a callback of, which C++ then sees, too.
+            if (error := future.value()) is not None:
+                raise error
+            write(made)
+            if made.bound:
+                _log.debug("a sum of %d values is off by at most %.3g", made.size, made.bound)
+            return tensors
+
+        ended = began.then(end)
+        self._station.submit(made, began.set_result, self.epoch)
+        return _Ended(ended)
+
+    def _why_not(self, tensors: Sequence[torch.Tensor], op: Any, count: int = 1) -> str:
+        """Return why the network cannot add these up; empty if it can."""
+        if self._station is None:
+            return "the group has no tree"
+        if op != ReduceOp.SUM:
+            return "the network only adds"
+        if len(tensors) != count or not all(_is_plain(tensor) for tensor in tensors):
+            return "only dense tensors of the CPU, one at a time"
+        if any(tensor.dtype not in _NUMBERS for tensor in tensors):
+            return f"values of {tensors[0].dtype} (the network adds float32 and int32)"
+        return ""
+
+    def _say(self, what: str, reason: str) -> None:
+        if what + reason not in self._said:
+            self._said.add(what + reason)
+            _log.warning("%s goes through Gloo: %s", what, reason)
+
+    # -- the others --------------------------------------------------------------------------------------------------
+
+    def _speak(self, begun: int, left: bool = False, beat: int = 0) -> None:
+        self._store.set(f"word/{self._rank}", Word(beat, begun, left).text())
+
+    def _words(self) -> list[Word]:
+        found = self._store.multi_get([f"word/{rank}" for rank in range(self._size)])
+        return [Word.read(text.decode()) for text in found]
+
+    def _watch(self) -> None:
+        """Say that this process lives, and end what waits for one that does not."""
+        station = self._station
+        assert station is not None
+        presence, beat = Presence(self._silence_s), 0
+        while not self._leaving.wait(self._silence_s / _BEATS):
+            beat += 1
+            try:
+                self._speak(station.submitted, beat=beat)
+                if not station.busy:
+                    presence.stop()
+                    continue
+                now = monotonic()
+                cause = presence.cause(self._words(), self._rank, now - station.progress_at, now)
+                if cause is None and now - station.progress_at > self._timeout_s:
+                    cause = f"no result has come for {self._timeout_s:g} s, the group's timeout"
+            except RuntimeError as error:
+                cause = f"the store cannot be reached: the process of rank 0 is gone ({str(error).splitlines()[0]})"
+            if cause is not None:
+                _log.error("the collectives of rank %d end: %s", self._rank, cause)
+                station.fail(RunError(cause))
+                return
+
+
+def _forward(name: str) -> Callable[..., Any]:
+    def call(self: AggregationGroup, *arguments: Any, **named: Any) -> Any:
+        self._say(name, "the network does not do it")
+        return getattr(self._gloo, name)(*arguments, **named)
+
+    call.__name__ = name
+    return call
+
+
+for _name in (
+    "allgather",
+    "_allgather_base",
+    "all_gather_single",
+    "allgather_coalesced",
+    "allreduce_coalesced",
+    "alltoall",
+    "alltoall_base",
+    "barrier",
+    "gather",
+    "recv",
+    "recv_anysource",
+    "reduce",
+    "scatter",
+    "send",
+):
+    setattr(AggregationGroup, _name, _forward(_name))
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    return bool(tensor.layout == torch.strided and tensor.device.type == "cpu")
+
+
+def _flat(tensor: torch.Tensor) -> Any:
+    return tensor.detach().contiguous().view(-1).numpy()
+
+
+def _write(tensor: torch.Tensor, values: Any) -> None:
+    tensor.detach().copy_(torch.from_numpy(values).view(tensor.shape))
+
+
+class Aggregation:
+    """The state of `aggregate`: a group that aggregates. It is the default one if that is, and otherwise its own."""
+
+    def __init__(self, group: AggregationGroup | None = None) -> None:
+        found = group or dist.group.WORLD
+        if not isinstance(found, AggregationGroup):
+            store = PrefixStore("echelon", dist.distributed_c10d._get_default_store())  # noqa: SLF001
+            timeout = dist.distributed_c10d.default_pg_timeout
+            found = AggregationGroup(store, dist.get_rank(), dist.get_world_size(), timeout)
+        self.group = found
+
+
+def aggregate(state: Aggregation, bucket: dist.GradBucket) -> Any:
+    """Return the mean of a bucket of gradients, as a hook: `model.register_comm_hook(Aggregation(), aggregate)`.
+
+    Packets then say which iteration they belong to.
+    """
+    group, tensor = state.group, bucket.buffer()
+    tensor.div_(group.size())
+    work = group.allreduce([tensor])
+    if bucket.is_last():
+        group.epoch += 1
+    return work.get_future().then(lambda ended: ended.value()[0])
+
+
+dist.Backend.register_backend("echelon", AggregationGroup, devices=["cpu"])

@@ -1,0 +1,236 @@
+"""Sums of all workers' values in virtual time: in the network, at a parameter server, and around a ring.
+
+The switch runs the P4 program. Hosts are on one switch, whose links all have the same rate. A packet has as many values
+in all three ways, so that they differ by nothing but their ways.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from echelon.errors import RunError
+from echelon.extras import shipped
+from echelon.fabric.builders import one_tor
+from echelon.fabric.load import build_fabric
+from echelon.fabric.model import Fabric
+from echelon.lab.endhosts.shim import DISCARD_PORT, FlowAddress, headers
+from echelon.lowering.intent import Intent, Part
+from echelon.lowering.parts import fabric_part
+from echelon.p4program import P4Program, program
+from echelon.targets import TARGETS
+from echelon.targets.virtual import VirtualSwitches
+from echelon_aggregation.fallback import Fallback
+from echelon_aggregation.frames import Endpoint, Frames, read
+from echelon_aggregation.group import Group
+from echelon_aggregation.trees import Places, Tree, TreeAtSwitch
+from echelon_aggregation.trees import Worker as TreeWorker
+from echelon_aggregation.wire import HEADER_BYTES, PORT, Packet
+from echelon_aggregation.worker import Worker, all_reduce
+
+Floats = NDArray[np.float32]
+BUILD = Path("p4src/build/v1model-aggregation")
+RATE_BPS = 10_000_000_000
+DELAY_S = Fraction(1, 1_000_000)
+WINDOW = 64
+VALUES = 32
+_NS = 1_000_000_000
+_QUEUE_BYTES = 4 << 20
+_WORKER_PORT = 5000
+_SEGMENT_BYTES = 62 + HEADER_BYTES + 4 * VALUES
+"""Length of a frame in the ring: that of a packet of the protocol with all its values."""
+
+Install = Callable[[VirtualSwitches, Fabric, Tree], None]
+"""What makes the switch of a fabric aggregate a tree."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one sum went."""
+
+    way: str
+    workers: int
+    values: int
+    seconds: Fraction
+    lost: int
+    sent_again: int
+    exact: bool
+    """All workers have the same exact sums."""
+
+    @property
+    def rate_bps(self) -> Fraction:
+        """Return the bits of values that each worker had added up in a second."""
+        return 32 * self.values / self.seconds
+
+
+def built_program() -> P4Program:
+    """Return the program with aggregation. Raise `RunError` if it was not compiled."""
+    try:
+        return program("v1model", shipped() / BUILD)
+    except FileNotFoundError as error:
+        raise RunError(str(error)) from None
+
+
+def install_program(testbed: VirtualSwitches, fabric: Fabric, tree: Tree) -> None:
+    """Load the P4 program into the only switch, and write the entries of a tree."""
+    target = TARGETS["softswitch"]
+    options, (name,) = target.options(), fabric.switches
+    device = fabric.switches[name].device_id
+    session = target.session_factory(options)(name, testbed.addresses[name], device, built_program(), queues=None)
+    at_switch = TreeAtSwitch(tree, name, fabric)
+    parts = (fabric_part(name, fabric, 0, target.capabilities(options)), Part("aggregation", at_switch.entries()))
+
+    async def write() -> None:
+        async with session:
+            (await session.reconcile(Intent(name, parts, groups=(at_switch.group,)))).require()
+
+    asyncio.run(write())
+
+
+def in_network(
+    workers: int, values: int, loss: float = 0.0, memory: bool = True, install: Install = install_program
+) -> Outcome:
+    """Return how the workers' sum went, where links to hosts lose each packet with the chance `loss`.
+
+    Without `memory` the switch adds up nothing, and the fallback is a parameter server on the host of worker 0.
+    """
+    fabric = build_fabric(one_tor(workers, RATE_BPS, DELAY_S))
+    hosts = list(fabric.hosts.values())
+    endpoints = [Endpoint(host.ipv4, host.mac, _WORKER_PORT) for host in hosts]
+    server = Endpoint(hosts[0].ipv4, hosts[0].mac, PORT)
+    places = {"tor": Places(0, 2 * WINDOW)} if memory else {}
+    tree = Tree(
+        1, 1, [TreeWorker(host, _WORKER_PORT) for host in fabric.hosts], next(iter(fabric.hosts)), {}, "tor", places
+    )
+    group = Group(workers, 1, 1, WINDOW, VALUES, least_timeout_s=0.0005, most_timeout_s=0.01, by_tree=memory)
+    arrays = _drawn(workers, values)
+    with _testbed(fabric) as testbed:
+        install(testbed, fabric, tree)
+        clock, rng = testbed.clock, Random(workers)
+        cores = [Worker(group, rank) for rank in range(workers)]
+        fallback = Fallback(group)
+        given = [all_reduce(array) for array in arrays]
+        frames = [Frames(endpoint) for endpoint in endpoints]
+        server_frames = Frames(server)
+        lost, began_ns, ended_ns = 0, clock.now_ns, clock.now_ns
+
+        def send(host: str, frame: bytes) -> None:
+            nonlocal lost
+            if loss and rng.random() < loss:
+                lost += 1
+            else:
+                testbed.nics[host].send(frame)
+
+        def go_on(rank: int, packets: Sequence[Packet]) -> None:
+            for packet in packets:
+                send(hosts[rank].name, frames[rank].encode(server, packet))
+            if (at := cores[rank].next_wake) is not None:
+                clock.at(max(clock.now_ns, -int(-at * _NS // 1)), wake, rank)
+
+        def wake(rank: int) -> None:
+            now_s = clock.now_ns / _NS
+            if (at := cores[rank].next_wake) is not None and at <= now_s:
+                go_on(rank, cores[rank].wake(now_s))
+
+        def deliver(rank: int, now_ns: int, frame: bytes) -> None:
+            nonlocal lost, ended_ns
+            if loss and rng.random() < loss:
+                lost += 1
+            elif (arrived := read(frame)) is None:
+                pass
+            elif arrived.port == PORT and rank == 0:
+                for to, packet in fallback.receive(arrived.packet, now_ns / _NS):
+                    send(hosts[0].name, server_frames.encode(endpoints[to or 0], packet))
+            elif not given[rank].done:
+                go_on(rank, cores[rank].receive(arrived.packet, now_ns / _NS))
+                if given[rank].done:
+                    ended_ns = now_ns
+            else:
+                go_on(rank, cores[rank].receive(arrived.packet, now_ns / _NS))
+
+        for rank, host in enumerate(hosts):
+            testbed.receive_with(host.name, partial(deliver, rank))
+        for rank, core in enumerate(cores):
+            go_on(rank, core.submit(given[rank], clock.now_ns / _NS))
+        testbed.run(lambda: all(collective.done for collective in given))
+    exact = _sum(arrays)
+    return Outcome(
+        "in the network" if memory else "parameter server",
+        workers,
+        values,
+        Fraction(ended_ns - began_ns, _NS),
+        lost,
+        sum(core.tally.resent for core in cores),
+        all(np.array_equal(collective.result, exact) for collective in given),
+    )
+
+
+def around_ring(workers: int, values: int, install: Install = install_program) -> Outcome:
+    """Return how the sum went around a ring: each packet goes on as soon as it is in, 2 (workers - 1) times."""
+    fabric = build_fabric(one_tor(workers, RATE_BPS, DELAY_S))
+    hosts = list(fabric.hosts.values())
+    arrays = _drawn(workers, values)
+    sums = [array.copy() for array in arrays]
+    steps = 2 * (workers - 1)
+    heads = []
+    for rank, host in enumerate(hosts):
+        to = hosts[(rank + 1) % workers]
+        address = FlowAddress(host.mac, to.mac, host.ipv4, to.ipv4, _WORKER_PORT)
+        heads.append(headers(address, _SEGMENT_BYTES, DISCARD_PORT))
+    tree = Tree(
+        1, 1, [TreeWorker(host, _WORKER_PORT) for host in fabric.hosts], next(iter(fabric.hosts)), {}, "tor", {}
+    )
+    with _testbed(fabric) as testbed:
+        install(testbed, fabric, tree)
+        began_ns = ended_ns = testbed.clock.now_ns
+        left = workers * steps * (values // workers // VALUES)
+
+        def send(rank: int, step: int, at: int) -> None:
+            data = sums[rank][at : at + VALUES].tobytes()
+            frame = heads[rank] + step.to_bytes(4, "big") + at.to_bytes(4, "big") + data
+            testbed.nics[hosts[rank].name].send(frame.ljust(_SEGMENT_BYTES, b"\0"))
+
+        def deliver(rank: int, now_ns: int, frame: bytes) -> None:
+            nonlocal left, ended_ns
+            step, at = int.from_bytes(frame[42:46], "big"), int.from_bytes(frame[46:50], "big")
+            theirs = np.frombuffer(frame, np.float32, VALUES, 50)
+            mine = sums[rank][at : at + VALUES]
+            mine[:] = mine + theirs if step < workers - 1 else theirs
+            left, ended_ns = left - 1, now_ns
+            if step + 1 < steps:
+                send(rank, step + 1, at)
+
+        share = values // workers
+        for rank, host in enumerate(hosts):
+            testbed.receive_with(host.name, partial(deliver, rank))
+            for at in range(rank * share, (rank + 1) * share, VALUES):
+                send(rank, 0, at)
+        testbed.run(lambda: not left)
+    exact = _sum(arrays)
+    seconds = Fraction(ended_ns - began_ns, _NS)
+    return Outcome("ring", workers, values, seconds, 0, 0, all(np.array_equal(each, exact) for each in sums))
+
+
+def _testbed(fabric: Fabric) -> AbstractContextManager[VirtualSwitches]:
+    build = TARGETS["softswitch"].virtual_fabric()
+    assert build is not None, "softswitch runs in virtual time"
+    return build(fabric, Fraction(0), _QUEUE_BYTES)
+
+
+def _drawn(workers: int, values: int) -> list[Floats]:
+    """Return values whose sums a float holds exactly: multiples of 2^-16 below 1."""
+    rng = np.random.default_rng(workers)
+    return [(rng.integers(-(2**16), 2**16, values) / 2**16).astype(np.float32) for _ in range(workers)]
+
+
+def _sum(arrays: Sequence[Floats]) -> Floats:
+    return np.sum(np.array(arrays, np.float64), axis=0).astype(np.float32)
