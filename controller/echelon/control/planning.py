@@ -65,24 +65,16 @@ def decide(policy: Policy, last: Plan, due: DecisionDue) -> Plan:
     ]
     allocation = policy.allocate(due.now_s, flows)
     # A flow's packets go there before the scheduler has heard of it, so it best stays there.
-    before = {(one.job, one.flow): one.ranking.queues[0] for one in last.flows if len(one.ranking.queues) == 1}
+    rankings = {key: last.flows[last.places[key][0]].ranking for key in keys}
+    before = {key: ranking.queues[0] for key, ranking in rankings.items() if len(ranking.queues) == 1}
     rates_Bps: dict[FlowKey, Fraction] = {}  # noqa: N806
     if allocation.ranks is None:
         queues, schedules = to_schedule(flows, allocation.rates_Bps, before)
         rates_Bps = {key: Fraction(rate) for key, rate in zip(keys, allocation.rates_Bps, strict=True)}  # noqa: N806
     else:
         queues, schedules = to_levels(flows, allocation.ranks, before)
-    queues = {**before, **queues}
-    return replace(
-        last,
-        flows=tuple(_in_queue(one, queues.get((one.job, one.flow))) for one in last.flows),
-        schedules=schedules,
-        rates_Bps=rates_Bps,
-    )
-
-
-def _in_queue(flow: FlowPlan, queue: int | None) -> FlowPlan:
-    return flow if queue is None or flow.ranking == Fixed(queue) else replace(flow, ranking=Fixed(queue))
+    fixed = {key: Fixed(queue) for key, queue in queues.items()}
+    return last.with_rankings(fixed, schedules=schedules, rates_Bps=rates_Bps)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from echelon.fabric.model import Fabric
 from echelon.lowering.capabilities import Capabilities, LoweringError
 from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity, ShimIdentity
-from echelon.lowering.intent import Interval, KnownFlow, Match, Part, TableEntry, prefixes
+from echelon.lowering.intent import ActionCall, Interval, KnownFlow, Match, Part, TableEntry, prefixes
 from echelon.lowering.numbering import ExhaustedError, JobNumbers
 from echelon.lowering.parts import entry, ipv4, mac
 from echelon.plan import FlowPlan
+from echelon.rankings.fixed import Fixed
 from echelon.rankings.in_switches import LevelProfile, Units
 
 _HEAD_SHARE = Fraction(95, 100)
@@ -43,6 +44,17 @@ def lower_job(
     Raise `LoweringError` or `echelon.lowering.numbering.ExhaustedError`.
     """
     return _JobAtSwitch(switch, identities, fabric, numbers, capabilities).lower(flows)
+
+
+def requeued(lowered: LoweredJob, queues: Mapping[str, Fixed]) -> LoweredJob:
+    """Return a lowered job after some of its flows (by name) went from one fixed queue to another."""
+    entries = {}
+    for flow, ranking in queues.items():
+        entry = lowered.part.known[lowered.part.places[flow]].entry
+        (action,) = entry.actions
+        arguments = {**dict(action.arguments), "queue": ranking.queue}
+        entries[flow] = entry._replace(actions=(ActionCall(action.name, tuple(arguments.items())),))
+    return replace(lowered, part=lowered.part.with_entries(entries))
 
 
 @dataclass(frozen=True, slots=True)

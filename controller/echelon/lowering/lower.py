@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -15,10 +15,11 @@ from echelon.kept import altered
 from echelon.lowering.capabilities import Capabilities, LoweringError
 from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity
 from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting
-from echelon.lowering.job_part import LoweredJob, lower_job
+from echelon.lowering.job_part import LoweredJob, lower_job, requeued
 from echelon.lowering.numbering import Attempt, ExhaustedError, Numbering, NumberKind
-from echelon.lowering.parts import fabric_part, hold_part, profile_part, queue_settings
+from echelon.lowering.parts import PortQueues, fabric_part, hold_part, profile_part, queues_of_ports
 from echelon.plan import CONTROL_QUEUE, LEVELS, FlowPlan, Plan, PortSchedule
+from echelon.rankings.fixed import Fixed
 from echelon.rankings.in_switches import LevelProfile
 
 __all__ = ["DIGEST", "Lowering", "LoweringError", "limits", "lower"]
@@ -75,6 +76,25 @@ class _Job:
             self.identities is identities or self.identities == identities
         )
 
+    def requeued(self, flows: tuple[FlowPlan, ...], identities: Mapping[str, Identity]) -> _Job | None:
+        """Return the job as it is with these flows, if some have gone from one fixed queue to another, and nothing else
+        differs; None: it has to be lowered anew. Decisions of reactive policies are of this kind, and many."""
+        if identities is not self.identities or len(flows) != len(self.flows):
+            return None
+        at: dict[str, dict[str, Fixed]] = {}
+        for flow, was in zip(flows, self.flows, strict=True):
+            if flow is was:
+                continue
+            ranking = flow.ranking
+            if not isinstance(ranking, Fixed) or not isinstance(was.ranking, Fixed):
+                return None
+            if (flow.job, flow.flow, flow.path) != (was.job, was.flow, was.path):
+                return None
+            for switch in flow.path[1:-1]:
+                at.setdefault(switch, {})[flow.flow] = ranking
+        changed = {switch: requeued(self.at[switch], queues) for switch, queues in at.items()}
+        return replace(self, flows=flows, at={**self.at, **changed}, queues=_queues_of(flows))
+
 
 @dataclass(frozen=True, slots=True)
 class _Switch:
@@ -84,6 +104,7 @@ class _Switch:
     hold_part: Part | None
     profiles: Mapping[int, tuple[LevelProfile, Part]]
     jobs: Mapping[str, LoweredJob]
+    ports: Mapping[int, PortQueues]
     intent: Intent
 
 
@@ -172,6 +193,12 @@ class Lowering:
             if before is not None and not rewired and before.is_of(flows, identities[name]):
                 jobs[name] = before
                 continue
+            if before is not None and not rewired and (moved := before.requeued(flows, identities[name])) is not None:
+                jobs[name] = moved
+                for switch, now in moved.at.items():
+                    if now is not before.at[switch]:
+                        changed.setdefault(switch, {})[name] = now
+                continue
             at = self._lower_job(name, flows, identities[name], fabric, attempt)
             was_at: Mapping[str, LoweredJob] = {} if before is None else before.at
             for switch in was_at.keys() - at.keys():
@@ -257,10 +284,10 @@ class Lowering:
             own = fabric_part(name, fabric, plan.best_effort_queue, able)
             jobs: Mapping[str, LoweredJob] = _updated({}, changed)
             profiles = _profiles(jobs.values(), {}, able)
-            queues: tuple[QueueSetting, ...] = queue_settings(name, plan, fabric)
+            ports: Mapping[int, PortQueues] = queues_of_ports(name, plan, fabric, {})
         else:
             assert last.plan is not None
-            own, jobs, profiles, queues = before.fabric_part, before.jobs, before.profiles, before.intent.queues
+            own, jobs, profiles, ports = before.fabric_part, before.jobs, before.profiles, before.ports
             if plan.best_effort_queue != last.plan.best_effort_queue or not _same_routes(name, fabric, last.fabric):
                 own = _kept(own, fabric_part(name, fabric, plan.best_effort_queue, able))
             if changed:
@@ -270,7 +297,8 @@ class Lowering:
                 last.plan.default_schedule,
                 last.plan.schedules,
             ):
-                queues = queue_settings(name, plan, fabric)
+                ports = queues_of_ports(name, plan, fabric, before.ports)
+        queues: tuple[QueueSetting, ...] = tuple(chain.from_iterable(port.settings for port in ports.values()))
         if before is not None and queues == before.intent.queues:
             holds = before.hold_part
         else:
@@ -282,7 +310,7 @@ class Lowering:
                 return before
         always = (own,) if holds is None else (own, holds)
         parts = (*always, *(part for _, part in profiles.values()), *(job.part for job in jobs.values()))
-        return _Switch(own, holds, profiles, jobs, Intent(name, parts, queues, digests))
+        return _Switch(own, holds, profiles, jobs, ports, Intent(name, parts, queues, digests))
 
 
 def _same_routes(switch: str, fabric: Fabric, before: Fabric) -> bool:
