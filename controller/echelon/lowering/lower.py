@@ -16,7 +16,7 @@ from echelon.kept import altered
 from echelon.lowering.capabilities import Capabilities, LoweringError
 from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity
 from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting
-from echelon.lowering.job_part import LoweredJob, lower_job
+from echelon.lowering.job_part import LoweredJob, Same, lower_job
 from echelon.lowering.numbering import Attempt, ExhaustedError, Numbering, NumberKind
 from echelon.lowering.parts import fabric_part, hold_part, profile_part, queue_settings
 from echelon.plan import CONTROL_QUEUE, LEVELS, FlowPlan, Plan, PortSchedule
@@ -241,10 +241,11 @@ class Lowering:
         for flow in flows:
             for node in flow.path[1:-1]:
                 passing.setdefault(node, []).append(flow)
+        same: Same = {}
         try:
             return {
                 switch: lower_job(
-                    switch, there, identities, fabric, attempt.of(switch, name), self._capabilities[switch]
+                    switch, there, identities, fabric, attempt.of(switch, name), self._capabilities[switch], same
                 )
                 for switch, there in passing.items()
             }
