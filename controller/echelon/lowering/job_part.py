@@ -31,6 +31,11 @@ class LoweredJob:
     """The number of connections by which the switch recognises it."""
 
 
+Same = dict[tuple[int, int, int | None], Mapping[str, int]]
+"""Arguments that are the same at all switches of a kind, by ranking, units and `whole_bytes`; the first two by
+identity."""
+
+
 def lower_job(
     switch: str,
     flows: Sequence[FlowPlan],
@@ -38,12 +43,14 @@ def lower_job(
     fabric: Fabric,
     numbers: JobNumbers,
     capabilities: Capabilities,
+    same: Same,
 ) -> LoweredJob:
     """Lower the `flows` of a job that pass a switch, recognised by `identities` (by flow).
 
+    `same` is of the job while it is lowered, empty at the first switch.
     Raise `LoweringError` or `echelon.lowering.numbering.ExhaustedError`.
     """
-    return _JobAtSwitch(switch, identities, fabric, numbers, capabilities).lower(flows)
+    return _JobAtSwitch(switch, identities, fabric, numbers, capabilities, same).lower(flows)
 
 
 def requeued(lowered: LoweredJob, queues: Mapping[str, Fixed]) -> LoweredJob:
@@ -94,6 +101,7 @@ class _JobAtSwitch:
     fabric: Fabric
     numbers: JobNumbers
     capabilities: Capabilities
+    same: Same
     profiles: dict[int, LevelProfile] = field(default_factory=dict)
     connections: dict[FiveTuple, _Connection] = field(default_factory=dict)
     whole_bytes: int | None = None
@@ -170,6 +178,13 @@ class _JobAtSwitch:
 
     def group(self, name: str) -> int:
         return self.numbers.group(name)
+
+    def once(self, ranking: object, make: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:
+        key = id(ranking), id(self.units), self.whole_bytes
+        known = self.same.get(key)
+        if known is None:
+            known = self.same[key] = make()
+        return known
 
     def profile(self, content: Hashable, make: Callable[[], LevelProfile]) -> int:
         if content != self._content:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, compress
+from operator import is_not, or_
 from typing import Any
 
 from echelon.fabric.model import Fabric
@@ -15,7 +16,7 @@ from echelon.kept import altered
 from echelon.lowering.capabilities import Capabilities, LoweringError
 from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity
 from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting
-from echelon.lowering.job_part import LoweredJob, lower_job, requeued
+from echelon.lowering.job_part import LoweredJob, Same, lower_job, requeued
 from echelon.lowering.numbering import Attempt, ExhaustedError, Numbering, NumberKind
 from echelon.lowering.parts import PortQueues, fabric_part, hold_part, profile_part, queues_of_ports
 from echelon.plan import CONTROL_QUEUE, LEVELS, FlowPlan, Plan, PortSchedule
@@ -124,6 +125,7 @@ class _Lowered:
 
     fabric: Fabric
     plan: Plan | None = None
+    identities: Mapping[str, Mapping[str, Identity]] = field(default_factory=dict)
     jobs: Mapping[str, _Job] = field(default_factory=dict)
     switches: Mapping[str, _Switch] = field(default_factory=dict)
     claims: _Claims = field(default_factory=_Claims)
@@ -184,14 +186,13 @@ class Lowering:
     ) -> _Lowered:
         last = self._last
         rewired = _rewired(fabric, last.fabric)
-        jobs: dict[str, _Job] = {}
+        jobs = dict(last.jobs)
         anew: dict[str, _Job] = {}
         changed: dict[str, dict[str, LoweredJob | None]] = {}
         """The lowered job by switch and job; None: the job has gone."""
-        for name, flows in plan.by_job.items():
-            before = last.jobs.get(name)
+        for name in plan.by_job if rewired else _others(plan.by_job, identities, last):
+            flows, before = plan.by_job[name], last.jobs.get(name)
             if before is not None and not rewired and before.is_of(flows, identities[name]):
-                jobs[name] = before
                 continue
             if before is not None and not rewired and (moved := before.requeued(flows, identities[name])) is not None:
                 jobs[name] = moved
@@ -212,15 +213,15 @@ class Lowering:
             jobs[name] = anew[name] = _Job(
                 flows, identities[name], at, _queues_of(flows), _connections_of(flows, identities[name])
             )
-        gone = last.jobs.keys() - jobs.keys()
+        gone = last.jobs.keys() - plan.by_job.keys()
         for name in gone:
-            for switch in last.jobs[name].at:
+            for switch in jobs.pop(name).at:
                 attempt.of(switch, name)
                 changed.setdefault(switch, {})[name] = None
         claims = self._claims(anew, [last.jobs[name] for name in (*anew, *gone) if name in last.jobs])
-        _check(plan, frozenset().union(*(job.queues for job in jobs.values())), self._capabilities)
+        _check(plan, frozenset().union(*{job.queues for job in jobs.values()}), self._capabilities)
         switches = {name: self._lower_switch(name, plan, fabric, changed.get(name, {})) for name in fabric.switches}
-        return _Lowered(fabric, plan, jobs, switches, claims)
+        return _Lowered(fabric, plan, dict(identities), jobs, switches, claims)
 
     def _claims(self, anew: Mapping[str, _Job], former: Iterable[_Job]) -> _Claims:
         """Return the connections that jobs claim, after `anew` has come for those `former` ones.
@@ -267,10 +268,11 @@ class Lowering:
         for flow in flows:
             for node in flow.path[1:-1]:
                 passing.setdefault(node, []).append(flow)
+        same: Same = {}
         try:
             return {
                 switch: lower_job(
-                    switch, there, identities, fabric, attempt.of(switch, name), self._capabilities[switch]
+                    switch, there, identities, fabric, attempt.of(switch, name), self._capabilities[switch], same
                 )
                 for switch, there in passing.items()
             }
@@ -313,6 +315,16 @@ class Lowering:
         return _Switch(own, holds, profiles, jobs, ports, Intent(name, parts, queues, digests))
 
 
+def _others(
+    flows: Mapping[str, tuple[FlowPlan, ...]], identities: Mapping[str, Mapping[str, Identity]], last: _Lowered
+) -> Iterator[str]:
+    """Return the jobs whose flows or identities are other objects than those that were lowered last."""
+    flows_before = {} if last.plan is None else last.plan.by_job
+    of_flows = map(is_not, flows.values(), map(flows_before.get, flows))
+    of_identities = map(is_not, map(identities.get, flows), map(last.identities.get, flows))
+    return compress(flows, map(or_, of_flows, of_identities))
+
+
 def _same_routes(switch: str, fabric: Fabric, before: Fabric) -> bool:
     """Return whether entries for hosts and ports are the same in both; much faster than making them."""
     if fabric is before:
@@ -346,7 +358,7 @@ def _profiles(
     jobs: Iterable[LoweredJob], before: Mapping[int, tuple[LevelProfile, Part]], able: Capabilities
 ) -> dict[int, tuple[LevelProfile, Part]]:
     """Return the profiles that these jobs need at their switch, by number."""
-    wanted = {number: profile for job in jobs for number, profile in job.profiles.items()}
+    wanted = dict(chain.from_iterable([job.profiles.items() for job in jobs]))
     out = {}
     for number in sorted(wanted):
         known = before.get(number)
