@@ -13,6 +13,7 @@ UPGRADE ?=
 OUT ?= out
 TARGET ?= softswitch
 TESTS ?=
+PROGRAM ?=
 
 .PHONY: demo demo-aggregation demo-mininet demo-torch docs test test-fast test-long test-properties test-quiet ptf lint hosts wheels lock sbom \
 	screenshots bench bench-switch soak soak-short format p4 p4-rankings p4-tofino p4-report bpf proto clean
@@ -103,9 +104,9 @@ test-quiet: $(STAMP)
 	$(RUN)/pytest -s -m quiet
 
 # Tests of the P4 program on a running switch (docs/ptf.md): TARGET is softswitch, bmv2 or tofino, TESTS are modules or
-# module.Class.
+# module.Class, PROGRAM is a directory with another build of the program.
 ptf: $(STAMP)
-	$(RUN)/python ptf/run.py --target $(TARGET) --out $(OUT)/ptf $(TESTS)
+	$(RUN)/python ptf/run.py --target $(TARGET) --out $(OUT)/ptf $(PROGRAM:%=--program %) $(TESTS)
 
 lint: $(STAMP)
 	$(RUN)/ruff check .

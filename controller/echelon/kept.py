@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy, deepcopy
+from itertools import compress
+from operator import ne
 from typing import Any, Generic, Self, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
@@ -22,29 +24,24 @@ class Kept(Generic[*Of, T]):
 
     def __init__(self, make: Callable[[*Of], T]) -> None:
         self._make = make
-        self._made: dict[str, tuple[tuple[*Of], T]] = {}
+        self._of: Mapping[str, tuple[*Of]] = {}
+        self._made: dict[str, T] = {}
 
-    def update(self, of: Mapping[str, tuple[*Of]]) -> dict[str, T]:
+    def update(self, of: Mapping[str, tuple[*Of]]) -> Mapping[str, T]:
         """Return, by job, the object made of `of[job]`: the same object as at the last call if the inputs are equal.
 
-        Objects of other jobs are forgotten. Raise what the maker raises; then nothing has changed.
+        Objects of other jobs are forgotten. Both mappings belong to this maker and the caller, who do not change them.
+        Raise what the maker raises; then nothing has changed.
         """
-        made: dict[str, tuple[tuple[*Of], T]] = {}
-        out: dict[str, T] = {}
-        before = self._made.get
-        for job, inputs in of.items():
-            known = before(job)
-            # A tuple compares its items by identity first.
-            if known is None or known[0] != inputs:
-                known = inputs, self._make(*inputs)
-            made[job] = known
-            out[job] = known[1]
-        self._made = made
-        return out
+        # In C for all jobs but those that changed. A tuple compares its items by identity first.
+        changed = [*compress(of, map(ne, of.values(), map(self._of.get, of)))]
+        made = self._made | {job: self._make(*of[job]) for job in changed}
+        self._of, self._made = of, dict(zip(of, map(made.__getitem__, of), strict=True))
+        return self._made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a maker that goes on from here. Inputs and objects are immutable, so that the copy shares them, and so
         does the rest of a deep copy that it is a part of."""
-        for inputs, thing in self._made.values():
-            memo.update((id(one), one) for one in (*inputs, thing))
-        return altered(self, _make=deepcopy(self._make, memo), _made=dict(self._made))
+        for job, thing in self._made.items():
+            memo.update((id(one), one) for one in (*self._of[job], thing))
+        return altered(self, _make=deepcopy(self._make, memo))

@@ -48,7 +48,7 @@ class FlowPaths:
         self._router = Router()
         self._paths = Kept(_paths)
 
-    def update(self, jobs: Sequence[Job], fabric: Fabric, chooser: PathChooser | None = None) -> dict[str, Paths]:
+    def update(self, jobs: Sequence[Job], fabric: Fabric, chooser: PathChooser | None = None) -> Mapping[str, Paths]:
         """Return the paths by job, in the jobs' order: the same object as at the last call where nothing changed.
 
         `chooser` chooses them; by default a `Router` of its own, so that a flow moves only if it must. Raises
@@ -68,8 +68,8 @@ def _paths(job: Job, routes: Routes) -> Paths:
 
 def check_names(jobs: Sequence[Job]) -> None:
     """Raise `PlanError` if two jobs have one name."""
-    seen = set()
-    for job in jobs:
+    seen: set[str] = set()
+    for job in jobs if len({job.name for job in jobs}) < len(jobs) else ():
         if job.name in seen:
             raise PlanError(f"job {job.name}: two jobs have this name; give each its own", job.name, code="duplicate")
         seen.add(job.name)

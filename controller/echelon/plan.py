@@ -98,6 +98,23 @@ class Plan:
         plan.__dict__["by_job"] = flows
         return plan
 
+    def with_rankings(self, rankings: Mapping[FlowKey, Ranking], **others: Any) -> Self:
+        """Return this plan with other rankings of some of its flows; `others` are other fields that change.
+
+        Jobs none of whose rankings differ keep their object in `by_job`.
+        """
+        flows = list(self.flows)
+        of_jobs: dict[str, list[FlowPlan]] = {}
+        for key, ranking in rankings.items():
+            place, of_job = self.places[key]
+            if flows[place].ranking != ranking:
+                flow = flows[place] = replace(flows[place], ranking=ranking)
+                of_jobs.setdefault(key[0], list(self.by_job[key[0]]))[of_job] = flow
+        plan = replace(self, flows=tuple(flows) if of_jobs else self.flows, **others)
+        plan.__dict__["by_job"] = {**self.by_job, **{job: tuple(of_job) for job, of_job in of_jobs.items()}}
+        plan.__dict__["places"] = self.places
+        return plan
+
     def ranks_at(self, host: str) -> bool:
         """Return whether this host sends its flows by their rankings."""
         return self.hosts_rank and host not in self.unranked_hosts
@@ -117,6 +134,13 @@ class Plan:
     def ranking(self) -> Mapping[FlowKey, Ranking]:
         """Return the ranking of each flow."""
         return {(flow.job, flow.flow): flow.ranking for flow in self.flows}
+
+    @cached_property
+    def places(self) -> Mapping[FlowKey, tuple[int, int]]:
+        """Return the index of each flow in `flows`, and in those of its job."""
+        of_job = {(flow.job, flow.flow): index for flows in self.by_job.values() for index, flow in enumerate(flows)}
+        keys = [(flow.job, flow.flow) for flow in self.flows]
+        return {key: (index, of_job[key]) for index, key in enumerate(keys)}
 
     @cached_property
     def by_job(self) -> Mapping[str, tuple[FlowPlan, ...]]:

@@ -22,7 +22,10 @@ PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 README = (PLUGINS / "README.md").read_text(encoding="utf-8")
 
 
-GROUPS = {f"echelon.{name}" for name in ("commands", "importers", "pages", "paradigms", "plots", "stores", "workers")}
+GROUPS = {
+    f"echelon.{name}"
+    for name in ("algorithms", "commands", "importers", "pages", "paradigms", "plots", "stores", "workers")
+}
 """Groups of entry points that no package has the name of."""
 
 

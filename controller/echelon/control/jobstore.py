@@ -114,7 +114,8 @@ class JobStore:
                 f"there are {self._max_jobs} jobs, and this service takes no more (remove some, or raise limits.jobs)",
                 code="limit-reached",
             )
-        return free_number([*(job.number for job in self.jobs.values()), *reserved], self._last_number)
+        taken = {line.registered.number for line in self.lines.values()}
+        return free_number(taken.union(reserved), self._last_number)
 
     def reserve_number(self, job: RegisteredJob) -> None:
         """Note that the number of a new job is taken: it comes back as late as possible."""

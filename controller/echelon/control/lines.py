@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import compress, pairwise
+from operator import is_not
 from typing import Literal
 
 from echelon.control.jobs import RegisteredJob
@@ -180,6 +181,10 @@ class Progress:
     """The links that are down though the plan may lead over them, with the problem of a job of which it does."""
     _pending: set[str] = field(default_factory=set)
     """Jobs with a change that is planned and not on every switch yet."""
+    _unplanned: set[str] = field(default_factory=set)
+    """Jobs that no plan has as they are now."""
+    _flows: Mapping[str, tuple[FlowPlan, ...]] = field(default_factory=dict)
+    """The flows by job in the last plan."""
     _counts: Mapping[JobState, int] | None = None
     """The number of jobs by state; None: something has happened since they were counted."""
 
@@ -191,11 +196,13 @@ class Progress:
         standing.version = None
         standing.problem = None
         self._pending.discard(name)
+        self._unplanned.add(name)
 
     def removed(self, name: str) -> None:
         """Forget a job, which has no line any more."""
         self._counts = None
         self._pending.discard(name)
+        self._unplanned.discard(name)
 
     def planned(
         self,
@@ -214,7 +221,10 @@ class Progress:
         holds a former self.
         """
         self._counts = None
-        for name in current:
+        others = compress(flows, map(is_not, flows.values(), map(self._flows.get, flows)))
+        changed = {*others, *(self._flows.keys() - flows.keys()), *self._unplanned}
+        self._flows = flows
+        for name in changed.intersection(current):
             standing = self.jobs[name].standing
             standing.problem = problems.get(name)
             of_job = flows.get(name)
@@ -224,7 +234,9 @@ class Progress:
                     # The change stays under way until there is room for the job.
                     standing.change = PendingChange(standing.change.accepted_s)
                 self._pending.discard(name)
+                self._unplanned.add(name)
                 continue
+            self._unplanned.discard(name)
             if standing.flows is not of_job or standing.version is None:
                 standing.version = version
                 standing.flows = of_job

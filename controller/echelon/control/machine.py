@@ -458,7 +458,8 @@ class Machine:
             return self._rehearse() or self._improve(now)
         self._wanted, self._decision_next = "no", True
         self._plans.begin(self.jobs.generation, now.s)
-        wanted = PlanRequest(tuple(self.jobs.jobs.values()), self.jobs.fabric, self.jobs.policy)
+        registered = tuple(line.registered for line in self.jobs.lines.values())
+        wanted = PlanRequest(registered, self.jobs.fabric, self.jobs.policy)
         return self._pipeline.begin(effects.MakePlan(self._pipeline.planner, wanted))
 
     def _rehearse(self) -> list[Effect]:

@@ -13,6 +13,8 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import compress, filterfalse
+from operator import attrgetter, is_not
 from typing import Protocol, Self, runtime_checkable
 
 from echelon.allocation import ActiveFlow, Allocator
@@ -65,24 +67,16 @@ def decide(policy: Policy, last: Plan, due: DecisionDue) -> Plan:
     ]
     allocation = policy.allocate(due.now_s, flows)
     # A flow's packets go there before the scheduler has heard of it, so it best stays there.
-    before = {(one.job, one.flow): one.ranking.queues[0] for one in last.flows if len(one.ranking.queues) == 1}
+    rankings = {key: last.flows[last.places[key][0]].ranking for key in keys}
+    before = {key: ranking.queues[0] for key, ranking in rankings.items() if len(ranking.queues) == 1}
     rates_Bps: dict[FlowKey, Fraction] = {}  # noqa: N806
     if allocation.ranks is None:
         queues, schedules = to_schedule(flows, allocation.rates_Bps, before)
         rates_Bps = {key: Fraction(rate) for key, rate in zip(keys, allocation.rates_Bps, strict=True)}  # noqa: N806
     else:
         queues, schedules = to_levels(flows, allocation.ranks, before)
-    queues = {**before, **queues}
-    return replace(
-        last,
-        flows=tuple(_in_queue(one, queues.get((one.job, one.flow))) for one in last.flows),
-        schedules=schedules,
-        rates_Bps=rates_Bps,
-    )
-
-
-def _in_queue(flow: FlowPlan, queue: int | None) -> FlowPlan:
-    return flow if queue is None or flow.ranking == Fixed(queue) else replace(flow, ranking=Fixed(queue))
+    fixed = {key: Fixed(queue) for key, queue in queues.items()}
+    return last.with_rankings(fixed, schedules=schedules, rates_Bps=rates_Bps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,28 +113,29 @@ class Planned:
     @property
     def jobs(self) -> tuple[Job, ...]:
         """The graphs of the jobs in the plan."""
-        return tuple(registered.job for registered in self.registered)
+        return tuple(map(_GRAPH, self.registered))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Basis:
     """What a search for the plan of a group depends on."""
 
-    jobs: tuple[Job, ...]
+    jobs: Mapping[int, Job]
+    """The jobs by identity."""
     fabric: Fabric
 
     @classmethod
     def of(cls, group: Group, jobs: Mapping[str, Job], fabric: Fabric) -> Self:
         """Return the basis of a group. `jobs` are by name."""
-        return cls(tuple(jobs[name] for name in sorted(group) if name in jobs), fabric)
+        return cls({id(jobs[name]): jobs[name] for name in filter(jobs.__contains__, group)}, fabric)
 
     def same(self, other: Basis) -> bool:
         """Return whether nothing has changed."""
-        return (
-            self.fabric is other.fabric
-            and len(self.jobs) == len(other.jobs)
-            and all(mine is its for mine, its in zip(self.jobs, other.jobs, strict=True))
-        )
+        return self.fabric is other.fabric and self.jobs.keys() == other.jobs.keys()
+
+
+PAST_GROUPS = 32
+"""The most results that are kept of groups which other jobs have joined since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,20 +173,7 @@ def registered_policy(chosen: ChosenPolicy) -> Policy:
     return make_policy(chosen.name, **chosen.parameters)
 
 
-@dataclass(slots=True)
-class _Remembered:
-    """What a planner keeps of one job from plan to plan."""
-
-    routes: Routes = field(default_factory=dict)
-    """The paths of its connections. A new policy keeps them."""
-    flows: tuple[FlowPlan, ...] | None = None
-    """Its flows in the last plan."""
-    planned: RegisteredJob | None = None
-    """The job as the last plan has it; None: it was not in that plan."""
-    sound: tuple[RegisteredJob, Fabric] | None = None
-    """The job, and the fabric that it was checked against."""
-    identities: tuple[RegisteredJob, Mapping[str, Identity]] | None = None
-    """The job, and how switches recognise its flows."""
+_GRAPH = attrgetter("job")
 
 
 @dataclass
@@ -211,8 +193,18 @@ class Planner:
     _paths: Router = field(default_factory=Router)
     """What chooses the paths of connections for that policy."""
     _lowering: Lowering | None = None
-    _jobs: dict[str, _Remembered] = field(default_factory=dict)
-    """What is kept of the jobs of the last plan, or of one before a restart."""
+    _routes: dict[str, Routes] = field(default_factory=dict)
+    """The paths of the connections of each job of the last plan, or of one before a restart. A new policy keeps
+    them."""
+    _flows: Mapping[str, tuple[FlowPlan, ...]] = field(default_factory=dict)
+    """The flows in the last plan."""
+    _in_plan: Mapping[str, RegisteredJob] = field(default_factory=dict)
+    """The jobs as the last plan has them."""
+    _sound: Mapping[int, RegisteredJob] = field(default_factory=dict)
+    """The jobs, by identity, that fit the fabric `_sound_for`."""
+    _sound_for: Fabric | None = None
+    _identified: tuple[Mapping[str, RegisteredJob], Mapping[str, Mapping[str, Identity]]] = ({}, {})
+    """The jobs that were lowered last, and how switches recognise their flows."""
     _has_planned: bool = False
     """Whether there was a plan since the start."""
     _restored: frozenset[str] = frozenset()
@@ -221,6 +213,8 @@ class Planner:
     """The policy of the last plan and what it carries to the next, as it is saved."""
     _searched: dict[Group, Basis] = field(default_factory=dict)
     """What the last search of each group was about."""
+    _searchable: frozenset[str] = frozenset()
+    """The jobs of the plan for which searches were listed last."""
 
     def __post_init__(self) -> None:
         self._numbering = Numbering({name: limits(of) for name, of in self.capabilities.items()})
@@ -232,10 +226,9 @@ class Planner:
         """
         spent = _Spent()
         problems: dict[str, str] = {}
-        present = [job for job in wanted.jobs if self._is_sound(job, wanted.fabric, problems)]
-        for job in present:
-            if job.name in self._restored:
-                self._jobs[job.name].planned = job
+        present: Sequence[RegisteredJob] = self._sound_ones(wanted, problems)
+        if self._restored:
+            self._in_plan = {job.name: job for job in present if job.name in self._restored}
         self._restored = frozenset()
         try:
             made = self._attempt(present, wanted, spent)
@@ -243,11 +236,7 @@ class Planner:
         except PlanningError as error:
             planned, made = self._without_those_at_fault(present, wanted, spent, problems, error)
         self._has_planned = True
-        by_name = {job.name: job for job in planned}
-        for name, known in self._jobs.items():
-            known.planned = by_name.get(name)
-            if known.planned is None:
-                known.sound = known.identities = None
+        self._in_plan = {job.name: job for job in planned}
         return self._planned(made, tuple(planned), problems, spent)
 
     def copy(self) -> Planner:
@@ -266,7 +255,7 @@ class Planner:
             _paths=paths,
             _numbering=numbering,
             _lowering=lowering,
-            _jobs={name: replace(known) for name, known in self._jobs.items()},
+            _routes=dict(self._routes),
         )
 
     def react(self, due: DecisionDue, last: Planned, fabric: Fabric) -> Planned:
@@ -297,8 +286,11 @@ class Planner:
             return (), {}
         jobs = {job.name: job for job in last.jobs}
         bases = {group: Basis.of(group, jobs, fabric) for group in policy.choices}
-        # A policy may remember what was chosen for a group before other jobs joined it.
-        self._searched = {group: basis for group, basis in self._searched.items() if group <= jobs.keys()}
+        # A policy may remember what was chosen for a group before other jobs joined it, for as long as they are there.
+        gone, self._searchable = self._searchable.difference(jobs), frozenset(jobs)
+        past = [group for group in self._searched if group not in bases and group.isdisjoint(gone)]
+        kept = {*bases, *past[-PAST_GROUPS:]}
+        self._searched = {group: basis for group, basis in self._searched.items() if group in kept}
         changed = [group for group, basis in self._searched.items() if group in bases and not basis.same(bases[group])]
         anew = {*again, *(name for group in changed for name in group)}
         due = [
@@ -351,11 +343,12 @@ class Planner:
         """
         try:
             self._numbering.restore({name: dict(document["numbers"]) for name, document in documents.items()})
-            self._jobs = {
-                name: _Remembered({(src, dst): tuple(path) for src, dst, path in document["routes"]})
+            self._routes = {
+                name: {(src, dst): tuple(path) for src, dst, path in document["routes"]}
                 for name, document in documents.items()
+                if document["routes"]
             }
-            self._restored = frozenset(name for name, known in self._jobs.items() if known.routes)
+            self._restored = frozenset(self._routes)
             self._carried = dict(carried or {})
         except (KeyError, TypeError) as error:
             raise ValueError(f"stored numbers cannot be read: {type(error).__name__}: {error}") from error
@@ -422,7 +415,7 @@ class Planner:
 
         Raises `PlanningError`.
         """
-        before = {name: known.planned for name, known in self._jobs.items() if known.planned is not None}
+        before = self._in_plan
         kept = [job for job in jobs if job.name in before]
         unchanged = [job for job in kept if before[job.name] is job]
         if len(kept) < len(jobs):
@@ -448,7 +441,7 @@ class Planner:
         began = self.clock()
         try:
             policy = self._policy_for(wanted.policy)
-            plan = policy.plan([job.job for job in jobs], wanted.fabric, self._paths)
+            plan = policy.plan([*map(_GRAPH, jobs)], wanted.fabric, self._paths)
         except PlanError as error:
             raise PlanningError(str(error), error.job, code=error.code) from error
         except Exception as error:
@@ -464,8 +457,9 @@ class Planner:
         if self._lowering is None:
             self._lowering = Lowering(fabric, self.capabilities, self._numbering)
         try:
-            identities = {job.name: self._identities_of(job, fabric) for job in jobs}
-            intents = self._lowering.lower(plan, identities, version=self.version + 1, fabric=fabric)
+            intents = self._lowering.lower(
+                plan, self._identities_of(jobs, fabric), version=self.version + 1, fabric=fabric
+            )
         except LoweringError as error:
             raise PlanningError(str(error), error.job, code=error.code) from error
         except Exception as error:
@@ -477,32 +471,32 @@ class Planner:
         self.version += 1
         return intents
 
-    def _is_sound(self, job: RegisteredJob, fabric: Fabric, problems: dict[str, str]) -> bool:
-        """Return whether the job still fits the fabric, whose file may have changed while the service was down."""
-        known = self._jobs.get(job.name)
-        if known is not None and known.sound is not None and known.sound[0] is job and known.sound[1] is fabric:
-            return True
-        try:
-            check_hosts(job.spec, fabric)
-            _ = job.job
-        except DocumentError as error:
-            problems[job.name] = str(error)
-            return False
-        self._remembered(job.name).sound = job, fabric
-        return True
+    def _sound_ones(self, wanted: PlanRequest, problems: dict[str, str]) -> Sequence[RegisteredJob]:
+        """Return the jobs that still fit the fabric, whose file may have changed while the service was down."""
+        known = self._sound if wanted.fabric is self._sound_for else {}
+        jobs = dict(zip(map(id, wanted.jobs), wanted.jobs, strict=True))
+        for number in [*filterfalse(known.__contains__, jobs)]:
+            job = jobs[number]
+            try:
+                check_hosts(job.spec, wanted.fabric)
+                _ = job.job
+            except DocumentError as error:
+                problems[job.name] = str(error)
+                del jobs[number]
+        self._sound, self._sound_for = jobs, wanted.fabric
+        return tuple(jobs.values())
 
-    def _remembered(self, name: str) -> _Remembered:
-        known = self._jobs.get(name)
-        if known is None:
-            known = self._jobs[name] = _Remembered()
-        return known
-
-    def _identities_of(self, job: RegisteredJob, fabric: Fabric) -> Mapping[str, Identity]:
-        """Return the same object for the same job, by which lowering knows that nothing changed."""
-        known = self._remembered(job.name)
-        if known.identities is None or known.identities[0] is not job:
-            known.identities = job, job.identities(fabric)
-        return known.identities[1]
+    def _identities_of(self, jobs: Sequence[RegisteredJob], fabric: Fabric) -> Mapping[str, Mapping[str, Identity]]:
+        """Return how switches recognise the flows of each job: the same object for the same job, by which lowering
+        knows that nothing changed."""
+        before, known = self._identified
+        of = {job.name: job for job in jobs}
+        new = {job.name: job.identities(fabric) for job in compress(jobs, map(is_not, jobs, map(before.get, of)))}
+        identities = {**known, **new}
+        for gone in known.keys() - of:
+            del identities[gone]
+        self._identified = of, identities
+        return identities
 
     def _planned(
         self, made: _Made, jobs: tuple[RegisteredJob, ...], problems: Mapping[str, str], spent: _Spent
@@ -527,25 +521,21 @@ class Planner:
     def _note_routes(self, plan: Plan) -> set[str]:
         """Return the jobs whose connections have other paths than before."""
         changed = set()
-        for name, flows in plan.by_job.items():
-            known = self._remembered(name)
-            if known.flows is not flows:
-                known.flows = flows
-                routes: Routes = {(flow.path[0], flow.path[-1]): flow.path for flow in flows}
-                if known.routes != routes:
-                    known.routes = routes
-                    changed.add(name)
-        for name, known in [*self._jobs.items()]:
-            if name not in plan.by_job:
-                known.routes, known.flows = {}, None
-                if known.planned is None:
-                    del self._jobs[name]
+        flows = plan.by_job
+        for name in compress(flows, map(is_not, flows.values(), map(self._flows.get, flows))):
+            routes: Routes = {(flow.path[0], flow.path[-1]): flow.path for flow in flows[name]}
+            if self._routes.get(name, {}) != routes:
+                self._routes[name] = routes
+                changed.add(name)
+        for name in self._routes.keys() - flows:
+            del self._routes[name]
+        self._flows = flows
         return changed
 
     def _document(self, name: str) -> Document:
         """Return what to keep of a job; it is empty when no switch holds anything of the job."""
         numbers = self._numbering.export(name)
-        routes = self._jobs[name].routes if name in self._jobs else {}
+        routes = self._routes.get(name, {})
         return {"numbers": numbers, "routes": [[*ends, list(path)] for ends, path in routes.items()]} if numbers else {}
 
     def _policy_for(self, chosen: ChosenPolicy) -> Policy:
@@ -559,7 +549,7 @@ class Planner:
             self._asked = policy
             self._searched = {}
             self._paths = Router()
-            self._paths.remember({name: known.routes for name, known in self._jobs.items() if known.routes})
+            self._paths.remember(self._routes)
             self._chosen = chosen
         return self._asked
 

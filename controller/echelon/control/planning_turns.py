@@ -16,7 +16,7 @@ from echelon.control.effects import Effect, PlanningWork, Save, SetAlarm
 from echelon.control.events import Alarm, Instant
 from echelon.control.facts import NumbersUnsaved
 from echelon.control.lines import SwitchLine
-from echelon.control.planning import DueSearch, Planned, Planner, PlanningError
+from echelon.control.planning import PAST_GROUPS, DueSearch, Planned, Planner, PlanningError
 from echelon.control.records import Changes, Document, Key
 from echelon.fabric.model import Fabric
 from echelon.policies.base import Choice, Group, Labelled, Policy, Prediction, Searching
@@ -125,8 +125,6 @@ COUNTED = 8
 MOST_PATIENCE = 64
 SEARCH_RETRY_S = 10.0
 LONGEST_RETRY_S = 600.0
-_PAST = 32
-"""The most results that are kept of groups which other jobs have joined since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +212,13 @@ class Searches:
     def listed(self, event: events.SearchesListed) -> list[Effect]:
         """Begin with the first search that the plan lacks, unless one of them is under way."""
         self.plans = event.plans
-        self._group_of = {name: group for group in event.plans for name in group}
+        group_of: dict[str, Group] = {}
+        for group in event.plans:
+            group_of |= dict.fromkeys(group, group)
+        gone, self._group_of = self._group_of.keys() - group_of, group_of
         # A policy may go back to what was chosen for a group before other jobs joined it.
-        past = [group for group in self.chosen if group not in event.plans and group <= self._group_of.keys()]
-        kept = {*event.plans, *past[-_PAST:]}
+        past = [group for group in self.chosen if group not in event.plans and group.isdisjoint(gone)]
+        kept = {*event.plans, *past[-PAST_GROUPS:]}
         self.chosen = {group: chosen for group, chosen in self.chosen.items() if group in kept}
         self._watches = {group: self._watches.get(group) or _Watch() for group in event.plans}
         out: list[Effect] = [] if event.problem is None else [facts.NoPlanChosen((), event.problem)]

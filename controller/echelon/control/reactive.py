@@ -123,7 +123,7 @@ class ActiveFlows:
         out: dict[str, dict[TableEntry, FlowKey]] = {}
         for key in (*self.active, *sorted(self._starting - self.active.keys())):
             switch = self._paths[key][-2]
-            out.setdefault(switch, {})[intents[switch].flow_entries[key]] = key
+            out.setdefault(switch, {})[intents[switch].flow_entry(*key)] = key
         return out
 
     def note_counters(self, counts: Mapping[FlowKey, int]) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import compress, filterfalse
+from operator import is_not, or_
 
 from echelon.control.errors import ConflictError, RefusedError, UnknownError
 from echelon.control.events import Instant, ReportConnections, ReportIterations
@@ -62,6 +64,8 @@ class Following:
         self._tracker = Tracker()
         self._decoder = Decoder()
         self._jobs: dict[str, _Followed] = {}
+        self._followed: tuple[Mapping[str, RegisteredJob], Mapping[str, tuple[FlowPlan, ...]]] = ({}, {})
+        """The jobs of the last plan, and their flows."""
 
     def follow_plan(self, planned: Planned, now_s: float) -> tuple[list[Fact], list[str]]:
         """Follow the jobs of a new plan and no others.
@@ -71,16 +75,18 @@ class Following:
         self.learn_numbers(planned, now_s)
         by_job = planned.plan.by_job
         facts: list[Fact] = []
-        for name in [name for name in self._jobs if name not in by_job]:
+        for name in [*filterfalse(by_job.__contains__, self._jobs)]:
             self._tracker.remove(name)
             del self._jobs[name]
             facts.append(JobLeft(name))
         corrected = []
-        for registered in planned.registered:
-            name = registered.name
-            flows, known = by_job.get(name), self._jobs.get(name)
-            if flows is None or (known is not None and known.registered is registered and known.flows is flows):
-                continue
+        jobs = {job.name: job for job in planned.registered if job.name in by_job}
+        jobs_before, flows_before = self._followed
+        self._followed = jobs, by_job
+        other_jobs = map(is_not, jobs.values(), map(jobs_before.get, jobs))
+        other_flows = map(is_not, map(by_job.get, jobs), map(flows_before.get, jobs))
+        for name in compress(jobs, map(or_, other_jobs, other_flows)):
+            registered, flows, known = jobs[name], by_job[name], self._jobs.get(name)
             self._jobs[name] = _Followed(registered, flows, None if known is None else known.head_at)
             paths = paths_of(flows).get(name, {})
             self._tracker.add(registered.reported, paths, numbered_by_sender=registered.is_numbered_by_sender)

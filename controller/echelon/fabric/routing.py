@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
+from itertools import compress, filterfalse, pairwise
+from operator import is_not
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from echelon.fabric.model import BREAK, Fabric, NoRouteError, Path, ShortestPaths, graph_of, root_of
@@ -74,10 +75,12 @@ def route_jobs(fabric: Fabric, jobs: Iterable[Job]) -> dict[tuple[str, str, str]
 def stranded(fabric: Fabric, jobs: Iterable[Job]) -> dict[str, NoRouteError]:
     """Return the jobs with a connection that no path carries, and the first reason of each."""
     found: dict[str, NoRouteError] = {}
+    carried: set[Ends] = set()
     for job in jobs:
         try:
-            for ends in sorted({flow.ends for flow in job.flows}):
+            for ends in sorted({flow.ends for flow in job.flows} - carried):
                 fabric.shortest_paths.switches(*ends)
+                carried.add(ends)
         except NoRouteError as error:
             found[job.name] = NoRouteError(f"job {job.name}: {error}", job.name, code=error.code)
     return found
@@ -107,7 +110,8 @@ class Router:
 
     def __init__(self) -> None:
         self._fabric: Fabric | None = None
-        self._jobs: dict[str, tuple[Job, Routes]] = {}
+        self._jobs: dict[str, Job] = {}
+        self._routes: dict[str, Routes] = {}
         self.users: Counter[Path] = Counter()
         """Number of connections by path between edge switches, and of trees by root."""
         self._remembered: dict[str, Routes] = {}
@@ -128,31 +132,31 @@ class Router:
         present = {job.name: job for job in jobs}
         wanted: dict[str, Routes] = {}
         """Return the path that each connection may keep, or an empty one, for jobs that are new or may have to move."""
-        for name, job in present.items():
-            known, routes = self._jobs.get(name, (None, {}))
-            if known is not job or moved:
-                pairs = routes if known is job else connections(job)
-                routes = routes or self._remembered.get(name, {})
-                try:
-                    wanted[name] = {ends: shortest.kept(routes.get(ends), *ends) for ends in pairs}
-                except NoRouteError as error:
-                    raise NoRouteError(f"job {name}: {error}", name, code=error.code) from None
-        self._fabric = fabric
-        for name in [name for name in self._jobs if name not in present]:
-            self.users.subtract(_counted(path) for path in self._jobs.pop(name)[1].values())
+        others = compress(present, map(is_not, present.values(), map(self._jobs.get, present)))
+        for name in present if moved else others:
+            job, routes = present[name], self._routes.get(name, {})
+            pairs = routes if self._jobs.get(name) is job else connections(job)
+            routes = routes or self._remembered.get(name, {})
+            try:
+                wanted[name] = {ends: shortest.kept(routes.get(ends), *ends) for ends in pairs}
+            except NoRouteError as error:
+                raise NoRouteError(f"job {name}: {error}", name, code=error.code) from None
+        for name in [*filterfalse(present.__contains__, self._jobs)]:
+            self.users.subtract(_counted(path) for path in self._routes.pop(name).values())
+        self._fabric, self._jobs = fabric, present
         for name, keeping in wanted.items():
-            _, routes = self._jobs.get(name, (None, {}))
+            routes = self._routes.get(name, {})
             self.users.subtract(_counted(path) for ends, path in routes.items() if not keeping.get(ends))
             self.users.update(_counted(path) for ends, path in keeping.items() if path and ends not in routes)
         for name, keeping in wanted.items():
-            _, routes = self._jobs.get(name, (None, {}))
             chosen = {ends: path or self._choose(shortest, ends) for ends, path in keeping.items()}
-            self._jobs[name] = (present[name], routes if routes == chosen else chosen)
-        return {name: self._jobs[name][1] for name in present}
+            if name not in self._routes or self._routes[name] != chosen:
+                self._routes[name] = chosen
+        return dict(zip(present, map(self._routes.__getitem__, present), strict=True))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a router that goes on from here, with the same jobs, fabric and routes."""
-        return altered(self, _jobs=dict(self._jobs), users=self.users.copy())
+        return altered(self, _routes=dict(self._routes), users=self.users.copy())
 
     def _choose(self, shortest: ShortestPaths, ends: Ends) -> Path:
         paths = ((ends[0], *inner, ends[-1]) for inner in shortest.switches(*ends))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import compress
+from operator import is_not, itemgetter
 from typing import Any, Self
 
 from echelon.execution import IterationRecord
@@ -26,36 +28,38 @@ class AloneRuns:
         self._records: dict[_Shape, tuple[_Shape, IterationRecord[Fraction]]] = {}
         """The first shape of all that are equal, and its record. Jobs hold that one, because comparing others to it
         takes long."""
-        self._known: dict[str, tuple[Job, Fabric, _Shape, IterationRecord[Fraction]]] = {}
+        self._jobs: dict[str, Job] = {}
+        self._fabric: Fabric | None = None
+        self._found: dict[str, tuple[_Shape, IterationRecord[Fraction]]] = {}
+        """The members of `_records` by job."""
 
     def update(self, jobs: Sequence[Job], fabric: Fabric) -> dict[str, IterationRecord[Fraction]]:
         """Return the records by job: the same object as at the last call where nothing changed. They are read-only.
 
         Records of other jobs are forgotten. Raise as `run_alone`; then nothing has changed.
         """
-        known: dict[str, tuple[Job, Fabric, _Shape, IterationRecord[Fraction]]] = {}
+        of = {job.name: job for job in jobs}
+        last = self._jobs if fabric is self._fabric else {}
+        found_of = dict(self._found)
         new: dict[_Shape, tuple[_Shape, IterationRecord[Fraction]]] = {}
-        for job in jobs:
-            before = self._known.get(job.name)
-            if before is not None and before[0] is job and before[1] is fabric:
-                known[job.name] = before
-                continue
+        for job in compress(jobs, map(is_not, jobs, map(last.get, of))):
             paths = FlowPaths().update([job], fabric)[job.name]
             shape = _shape(job, fabric, paths)
             found = self._records.get(shape) or new.get(shape)
             if found is None:
                 found = new[shape] = shape, _recalled(shape) or _note(shape, run_on(job, fabric, paths))
-            known[job.name] = (job, fabric, *found)
+            found_of[job.name] = found
         self._records |= new
-        used = {id(shape) for _, _, shape, _ in known.values()}
+        self._jobs, self._fabric = of, fabric
+        self._found = dict(zip(of, map(found_of.__getitem__, of), strict=True))
+        used = {*map(id, self._found.values())}
         if len(used) < len(self._records):
-            self._records = {shape: found for shape, found in self._records.items() if id(shape) in used}
-        self._known = known
-        return {name: record for name, (_, _, _, record) in known.items()}
+            self._records = {shape: found for shape, found in self._records.items() if id(found) in used}
+        return dict(zip(of, map(itemgetter(1), self._found.values()), strict=True))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Return a copy that shares the records."""
-        return altered(self, _records=dict(self._records), _known=dict(self._known))
+        return altered(self, _records=dict(self._records))
 
 
 def remembered_run(job: Job, fabric: Fabric) -> IterationRecord[Fraction]:

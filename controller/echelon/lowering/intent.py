@@ -4,10 +4,10 @@ particular channel."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 FABRIC = "fabric"
 """Owner of what a switch holds whether or not there are jobs."""
@@ -117,7 +117,7 @@ class KnownFlow(NamedTuple):
     """The entry that holds the flow's path and ranking, and counts its bytes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Part:
     """Entries that come and go together, in the order in which they may be written.
 
@@ -129,7 +129,22 @@ class Part:
     """The owner, shown to people: `FABRIC`, ``promotion``, ``profile N``, or the name of a job."""
     entries: tuple[TableEntry, ...]
     known: tuple[KnownFlow, ...] = ()
-    """The flows whose packets the part's entries recognise."""
+    """The flows whose packets the part's entries recognise; their entries are the first ones, in the same order."""
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The index in `known` of each flow."""
+        return {flow.flow: index for index, flow in enumerate(self.known)}
+
+    def with_entries(self, entries: Mapping[str, TableEntry]) -> Self:
+        """Return this part with other entries of some of its flows."""
+        all_entries, known = list(self.entries), list(self.known)
+        for flow, entry in entries.items():
+            place = self.places[flow]
+            all_entries[place], known[place] = entry, known[place]._replace(entry=entry)
+        part = replace(self, entries=tuple(all_entries), known=tuple(known))
+        part.__dict__["places"] = self.places
+        return part
 
 
 @dataclass(frozen=True)
@@ -162,6 +177,10 @@ class Intent:
         return {flow.number: (flow.job, flow.flow) for part in self.parts for flow in part.known}
 
     @cached_property
-    def flow_entries(self) -> Mapping[tuple[str, str], TableEntry]:
-        """The entry that ranks each flow and counts its bytes, by (job, flow)."""
-        return {(flow.job, flow.flow): flow.entry for part in self.parts for flow in part.known}
+    def _of_job(self) -> Mapping[str, Part]:
+        return {part.owner: part for part in self.parts if part.known}
+
+    def flow_entry(self, job: str, flow: str) -> TableEntry:
+        """Return the entry that ranks a flow and counts its bytes."""
+        part = self._of_job[job]
+        return part.known[part.places[flow]].entry

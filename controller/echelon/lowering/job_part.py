@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from echelon.fabric.model import Fabric
 from echelon.lowering.capabilities import Capabilities, LoweringError
 from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity, ShimIdentity
-from echelon.lowering.intent import Interval, KnownFlow, Match, Part, TableEntry, prefixes
+from echelon.lowering.intent import ActionCall, Interval, KnownFlow, Match, Part, TableEntry, prefixes
 from echelon.lowering.numbering import ExhaustedError, JobNumbers
 from echelon.lowering.parts import entry, ipv4, mac
 from echelon.plan import FlowPlan
+from echelon.rankings.fixed import Fixed
 from echelon.rankings.in_switches import LevelProfile, Units
 
 _HEAD_SHARE = Fraction(95, 100)
@@ -30,6 +31,11 @@ class LoweredJob:
     """The number of connections by which the switch recognises it."""
 
 
+Same = dict[tuple[int, int, int | None], Mapping[str, int]]
+"""Arguments that are the same at all switches of a kind, by ranking, units and `whole_bytes`; the first two by
+identity."""
+
+
 def lower_job(
     switch: str,
     flows: Sequence[FlowPlan],
@@ -37,12 +43,25 @@ def lower_job(
     fabric: Fabric,
     numbers: JobNumbers,
     capabilities: Capabilities,
+    same: Same,
 ) -> LoweredJob:
     """Lower the `flows` of a job that pass a switch, recognised by `identities` (by flow).
 
+    `same` is of the job while it is lowered, empty at the first switch.
     Raise `LoweringError` or `echelon.lowering.numbering.ExhaustedError`.
     """
-    return _JobAtSwitch(switch, identities, fabric, numbers, capabilities).lower(flows)
+    return _JobAtSwitch(switch, identities, fabric, numbers, capabilities, same).lower(flows)
+
+
+def requeued(lowered: LoweredJob, queues: Mapping[str, Fixed]) -> LoweredJob:
+    """Return a lowered job after some of its flows (by name) went from one fixed queue to another."""
+    entries = {}
+    for flow, ranking in queues.items():
+        entry = lowered.part.known[lowered.part.places[flow]].entry
+        (action,) = entry.actions
+        arguments = {**dict(action.arguments), "queue": ranking.queue}
+        entries[flow] = entry._replace(actions=(ActionCall(action.name, tuple(arguments.items())),))
+    return replace(lowered, part=lowered.part.with_entries(entries))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +101,7 @@ class _JobAtSwitch:
     fabric: Fabric
     numbers: JobNumbers
     capabilities: Capabilities
+    same: Same
     profiles: dict[int, LevelProfile] = field(default_factory=dict)
     connections: dict[FiveTuple, _Connection] = field(default_factory=dict)
     whole_bytes: int | None = None
@@ -158,6 +178,13 @@ class _JobAtSwitch:
 
     def group(self, name: str) -> int:
         return self.numbers.group(name)
+
+    def once(self, ranking: object, make: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:
+        key = id(ranking), id(self.units), self.whole_bytes
+        known = self.same.get(key)
+        if known is None:
+            known = self.same[key] = make()
+        return known
 
     def profile(self, content: Hashable, make: Callable[[], LevelProfile]) -> int:
         if content != self._content:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
-from itertools import chain
+from dataclasses import dataclass, field, replace
+from itertools import chain, compress
+from operator import is_not, or_
 from typing import Any
 
 from echelon.fabric.model import Fabric
@@ -15,10 +16,11 @@ from echelon.kept import altered
 from echelon.lowering.capabilities import Capabilities, LoweringError
 from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity
 from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting
-from echelon.lowering.job_part import LoweredJob, lower_job
+from echelon.lowering.job_part import LoweredJob, Same, lower_job, requeued
 from echelon.lowering.numbering import Attempt, ExhaustedError, Numbering, NumberKind
-from echelon.lowering.parts import fabric_part, hold_part, profile_part, queue_settings
+from echelon.lowering.parts import PortQueues, fabric_part, hold_part, profile_part, queues_of_ports
 from echelon.plan import CONTROL_QUEUE, LEVELS, FlowPlan, Plan, PortSchedule
+from echelon.rankings.fixed import Fixed
 from echelon.rankings.in_switches import LevelProfile
 
 __all__ = ["DIGEST", "Lowering", "LoweringError", "limits", "lower"]
@@ -75,6 +77,25 @@ class _Job:
             self.identities is identities or self.identities == identities
         )
 
+    def requeued(self, flows: tuple[FlowPlan, ...], identities: Mapping[str, Identity]) -> _Job | None:
+        """Return the job as it is with these flows, if some have gone from one fixed queue to another, and nothing else
+        differs; None: it has to be lowered anew. Decisions of reactive policies are of this kind, and many."""
+        if identities is not self.identities or len(flows) != len(self.flows):
+            return None
+        at: dict[str, dict[str, Fixed]] = {}
+        for flow, was in zip(flows, self.flows, strict=True):
+            if flow is was:
+                continue
+            ranking = flow.ranking
+            if not isinstance(ranking, Fixed) or not isinstance(was.ranking, Fixed):
+                return None
+            if (flow.job, flow.flow, flow.path) != (was.job, was.flow, was.path):
+                return None
+            for switch in flow.path[1:-1]:
+                at.setdefault(switch, {})[flow.flow] = ranking
+        changed = {switch: requeued(self.at[switch], queues) for switch, queues in at.items()}
+        return replace(self, flows=flows, at={**self.at, **changed}, queues=_queues_of(flows))
+
 
 @dataclass(frozen=True, slots=True)
 class _Switch:
@@ -84,6 +105,7 @@ class _Switch:
     hold_part: Part | None
     profiles: Mapping[int, tuple[LevelProfile, Part]]
     jobs: Mapping[str, LoweredJob]
+    ports: Mapping[int, PortQueues]
     intent: Intent
 
 
@@ -103,6 +125,7 @@ class _Lowered:
 
     fabric: Fabric
     plan: Plan | None = None
+    identities: Mapping[str, Mapping[str, Identity]] = field(default_factory=dict)
     jobs: Mapping[str, _Job] = field(default_factory=dict)
     switches: Mapping[str, _Switch] = field(default_factory=dict)
     claims: _Claims = field(default_factory=_Claims)
@@ -163,14 +186,19 @@ class Lowering:
     ) -> _Lowered:
         last = self._last
         rewired = _rewired(fabric, last.fabric)
-        jobs: dict[str, _Job] = {}
+        jobs = dict(last.jobs)
         anew: dict[str, _Job] = {}
         changed: dict[str, dict[str, LoweredJob | None]] = {}
         """The lowered job by switch and job; None: the job has gone."""
-        for name, flows in plan.by_job.items():
-            before = last.jobs.get(name)
+        for name in plan.by_job if rewired else _others(plan.by_job, identities, last):
+            flows, before = plan.by_job[name], last.jobs.get(name)
             if before is not None and not rewired and before.is_of(flows, identities[name]):
-                jobs[name] = before
+                continue
+            if before is not None and not rewired and (moved := before.requeued(flows, identities[name])) is not None:
+                jobs[name] = moved
+                for switch, now in moved.at.items():
+                    if now is not before.at[switch]:
+                        changed.setdefault(switch, {})[name] = now
                 continue
             at = self._lower_job(name, flows, identities[name], fabric, attempt)
             was_at: Mapping[str, LoweredJob] = {} if before is None else before.at
@@ -185,15 +213,15 @@ class Lowering:
             jobs[name] = anew[name] = _Job(
                 flows, identities[name], at, _queues_of(flows), _connections_of(flows, identities[name])
             )
-        gone = last.jobs.keys() - jobs.keys()
+        gone = last.jobs.keys() - plan.by_job.keys()
         for name in gone:
-            for switch in last.jobs[name].at:
+            for switch in jobs.pop(name).at:
                 attempt.of(switch, name)
                 changed.setdefault(switch, {})[name] = None
         claims = self._claims(anew, [last.jobs[name] for name in (*anew, *gone) if name in last.jobs])
-        _check(plan, frozenset().union(*(job.queues for job in jobs.values())), self._capabilities)
+        _check(plan, frozenset().union(*{job.queues for job in jobs.values()}), self._capabilities)
         switches = {name: self._lower_switch(name, plan, fabric, changed.get(name, {})) for name in fabric.switches}
-        return _Lowered(fabric, plan, jobs, switches, claims)
+        return _Lowered(fabric, plan, dict(identities), jobs, switches, claims)
 
     def _claims(self, anew: Mapping[str, _Job], former: Iterable[_Job]) -> _Claims:
         """Return the connections that jobs claim, after `anew` has come for those `former` ones.
@@ -240,10 +268,11 @@ class Lowering:
         for flow in flows:
             for node in flow.path[1:-1]:
                 passing.setdefault(node, []).append(flow)
+        same: Same = {}
         try:
             return {
                 switch: lower_job(
-                    switch, there, identities, fabric, attempt.of(switch, name), self._capabilities[switch]
+                    switch, there, identities, fabric, attempt.of(switch, name), self._capabilities[switch], same
                 )
                 for switch, there in passing.items()
             }
@@ -257,10 +286,10 @@ class Lowering:
             own = fabric_part(name, fabric, plan.best_effort_queue, able)
             jobs: Mapping[str, LoweredJob] = _updated({}, changed)
             profiles = _profiles(jobs.values(), {}, able)
-            queues: tuple[QueueSetting, ...] = queue_settings(name, plan, fabric)
+            ports: Mapping[int, PortQueues] = queues_of_ports(name, plan, fabric, {})
         else:
             assert last.plan is not None
-            own, jobs, profiles, queues = before.fabric_part, before.jobs, before.profiles, before.intent.queues
+            own, jobs, profiles, ports = before.fabric_part, before.jobs, before.profiles, before.ports
             if plan.best_effort_queue != last.plan.best_effort_queue or not _same_routes(name, fabric, last.fabric):
                 own = _kept(own, fabric_part(name, fabric, plan.best_effort_queue, able))
             if changed:
@@ -270,7 +299,8 @@ class Lowering:
                 last.plan.default_schedule,
                 last.plan.schedules,
             ):
-                queues = queue_settings(name, plan, fabric)
+                ports = queues_of_ports(name, plan, fabric, before.ports)
+        queues: tuple[QueueSetting, ...] = tuple(chain.from_iterable(port.settings for port in ports.values()))
         if before is not None and queues == before.intent.queues:
             holds = before.hold_part
         else:
@@ -282,7 +312,17 @@ class Lowering:
                 return before
         always = (own,) if holds is None else (own, holds)
         parts = (*always, *(part for _, part in profiles.values()), *(job.part for job in jobs.values()))
-        return _Switch(own, holds, profiles, jobs, Intent(name, parts, queues, digests))
+        return _Switch(own, holds, profiles, jobs, ports, Intent(name, parts, queues, digests))
+
+
+def _others(
+    flows: Mapping[str, tuple[FlowPlan, ...]], identities: Mapping[str, Mapping[str, Identity]], last: _Lowered
+) -> Iterator[str]:
+    """Return the jobs whose flows or identities are other objects than those that were lowered last."""
+    flows_before = {} if last.plan is None else last.plan.by_job
+    of_flows = map(is_not, flows.values(), map(flows_before.get, flows))
+    of_identities = map(is_not, map(identities.get, flows), map(last.identities.get, flows))
+    return compress(flows, map(or_, of_flows, of_identities))
 
 
 def _same_routes(switch: str, fabric: Fabric, before: Fabric) -> bool:
@@ -318,7 +358,7 @@ def _profiles(
     jobs: Iterable[LoweredJob], before: Mapping[int, tuple[LevelProfile, Part]], able: Capabilities
 ) -> dict[int, tuple[LevelProfile, Part]]:
     """Return the profiles that these jobs need at their switch, by number."""
-    wanted = {number: profile for job in jobs for number, profile in job.profiles.items()}
+    wanted = dict(chain.from_iterable([job.profiles.items() for job in jobs]))
     out = {}
     for number in sorted(wanted):
         known = before.get(number)

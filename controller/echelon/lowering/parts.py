@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from echelon.fabric.model import Fabric
 from echelon.lowering.capabilities import Capabilities, EcnMarks, OuterQueues, QueueDepthMarks, VirtualQueueMarks
 from echelon.lowering.intent import FABRIC, ActionCall, Interval, Match, Part, Prefix, QueueSetting, TableEntry
 from echelon.p4program import constants
-from echelon.plan import CONTROL_QUEUE, LEVELS, Plan, QueuePlan
+from echelon.plan import CONTROL_QUEUE, LEVELS, Plan, PortSchedule, QueuePlan
 from echelon.rankings.in_switches import MICROSECONDS, LevelProfile, TimeUnit
 
 PROMOTION = "promotion"
@@ -119,18 +120,28 @@ def _ports(switch: str, fabric: Fabric) -> list[int]:
     return sorted(fabric.ports[switch])
 
 
-def queue_settings(switch: str, plan: Plan, fabric: Fabric) -> tuple[QueueSetting, ...]:
-    """Return the settings of all queues of all ports of the switch."""
-    return tuple(_queue_settings(switch, plan, fabric))
+@dataclass(frozen=True, slots=True)
+class PortQueues:
+    """The queues of a port, and what they are made from."""
+
+    schedule: PortSchedule
+    rate_bps: int
+    settings: tuple[QueueSetting, ...]
 
 
-def _queue_settings(switch: str, plan: Plan, fabric: Fabric) -> Iterator[QueueSetting]:
+def queues_of_ports(switch: str, plan: Plan, fabric: Fabric, before: Mapping[int, PortQueues]) -> dict[int, PortQueues]:
+    """Return the queues of all ports of the switch: the same object as `before` if the same schedule makes them."""
+    ports = {}
     for port in _ports(switch, fabric):
         following = fabric.neighbour[switch, port]
         rate_bps = fabric.rate_bps[switch, following]
         schedule = plan.schedules.get((switch, following), plan.default_schedule)
-        for queue, settings in enumerate(schedule):
-            yield _queue_setting(port, queue, settings, rate_bps)
+        known = before.get(port)
+        if known is None or known.schedule is not schedule or known.rate_bps != rate_bps:
+            settings = (_queue_setting(port, queue, of_queue, rate_bps) for queue, of_queue in enumerate(schedule))
+            known = PortQueues(schedule, rate_bps, tuple(settings))
+        ports[port] = known
+    return ports
 
 
 def _queue_setting(port: int, queue: int, settings: QueuePlan, rate_bps: int) -> QueueSetting:

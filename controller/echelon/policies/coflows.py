@@ -140,7 +140,7 @@ class FlowSharing:
         """Set links of these flows to 0 where only an error of rounding is left, above or below."""
         for i in chosen:
             for link in self.flows[i].links:
-                if (left := residual_Bps[link]) <= self._least[link]:
+                if (left := residual_Bps[link]) and left <= self._least[link]:
                     residual_Bps[link] = 0 * left
 
     def rates_Bps(self) -> tuple[Number, ...]:  # noqa: N802

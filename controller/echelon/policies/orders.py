@@ -131,7 +131,7 @@ class Order(Protocol):
         `memory_s` is what its job remembers of past delays (`echelon.rankings.deadline.Memory`).
         """
 
-    def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
+    def levels(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, Levels]:
         """Return the levels for switches, by job.
 
         A further call for other jobs changes a job's levels only if it must.
@@ -151,7 +151,7 @@ class NormalisedTardiness:
         slope = 1 / facts.period_s
         return Urgency((now_s - deadline_s) * slope, slope, deadline_s, flow.ideal_finish_s, flow.sequence)
 
-    def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
+    def levels(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, Levels]:
         return {name: Levels(_parts(facts.period_s)) for name, facts in jobs.items()}
 
 
@@ -205,8 +205,8 @@ class Blended:
         value = (now_s - deadline_s + memory_s) * slope - facts.head_start(self._rule)
         return Urgency(value, slope, deadline_s, flow.ideal_finish_s, flow.sequence)
 
-    def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
-        return self._levels.update({name: (facts,) for name, facts in jobs.items()})
+    def levels(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, Levels]:
+        return self._levels.update(dict(zip(jobs, zip(jobs.values(), strict=True), strict=True)))
 
     def _relative(self, facts: JobFacts) -> Levels:
         rule = self._rule
@@ -240,7 +240,7 @@ class EarliestDeadline:
     ) -> Urgency:
         return Urgency(-deadline_s, Fraction(0), deadline_s, flow.ideal_finish_s, flow.sequence)
 
-    def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
+    def levels(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, Levels]:
         """Return the same thresholds for all jobs, so that packets of equal tardiness meet in one queue.
 
         They are parts of the median iteration time as it was when the thresholds were last set: a job that comes or
@@ -269,7 +269,7 @@ class SmallestTardiness:
         tardiness = facts.tardiness_s[flow.echelonflow] / facts.weight
         return Urgency(-tardiness, Fraction(0), deadline_s, flow.ideal_finish_s, flow.sequence)
 
-    def levels(self, jobs: Mapping[str, JobFacts]) -> dict[str, Levels]:
+    def levels(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, Levels]:
         """Divide the seven levels of jobs into a band for each job, the smallest tardiness on top.
 
         More than seven jobs share levels. Inside a band, flows are ranked by tardiness as far as there are levels.

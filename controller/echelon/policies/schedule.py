@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.jobs.graph import FlowKey
@@ -110,7 +111,13 @@ def _by_rank(first: Mapping[int, int]) -> PortSchedule:
     levels = dict.fromkeys(JOB_QUEUES, JOB_QUEUES[-1]) | {
         queue: JOB_QUEUES[-1] - turn for turn, queue in enumerate(order)
     }
-    return (QueuePlan(level=0), *(QueuePlan(level=levels[queue]) for queue in JOB_QUEUES), QueuePlan(level=LEVELS - 1))
+    return _port(((0, 1), *((levels[queue], 1) for queue in JOB_QUEUES), (LEVELS - 1, 1)))
+
+
+@lru_cache(maxsize=4096)
+def _port(queues: tuple[tuple[int, int], ...]) -> PortSchedule:
+    """Return the queues of a port by their levels and weights: the same object for the same ones."""
+    return tuple(QueuePlan(level, weight) for level, weight in queues)
 
 
 def _key(flow: ActiveFlow) -> FlowKey:
@@ -146,13 +153,13 @@ def to_port(load: Mapping[int, Number]) -> PortSchedule:
     """Return the queues of a port, given the rate of each queue that some flow has."""
     most = max(load.values(), default=ZERO)
 
-    def plan(queue: int) -> QueuePlan:
+    def plan(queue: int) -> tuple[int, int]:
         if queue == CONTROL_QUEUE:
-            return QueuePlan(level=2)
+            return 2, 1
         # A queue that no flow has may still hold the last packets of a flow that has just finished.
         rate = load.get(queue, ZERO if queue == BEST_EFFORT_QUEUE else None)
         if rate is None:
-            return QueuePlan(level=1)
-        return QueuePlan(level=1, weight=max(1, round(HIGHEST_WEIGHT * rate / most))) if rate else QueuePlan(level=0)
+            return 1, 1
+        return (1, max(1, round(HIGHEST_WEIGHT * rate / most))) if rate else (0, 1)
 
-    return tuple(plan(queue) for queue in range(LEVELS))
+    return _port(tuple(plan(queue) for queue in range(LEVELS)))

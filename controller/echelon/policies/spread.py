@@ -28,7 +28,7 @@ class Spread:
         """The index into the queues at which each job begins."""
         self._flows = Kept(self._of_job)
 
-    def update(self, jobs: Sequence[Job], paths: Mapping[str, Paths]) -> dict[str, tuple[FlowPlan, ...]]:
+    def update(self, jobs: Sequence[Job], paths: Mapping[str, Paths]) -> Mapping[str, tuple[FlowPlan, ...]]:
         """Return the queues by job; the same object as at the last call if the job is the same and has the same
         `paths`."""
         self._first = _beginnings(self._first, [job.name for job in jobs], len(self._queues))

@@ -164,24 +164,27 @@ class Deadline:
 
     def action(self, at: SwitchNumbers) -> RankingAction:
         units = at.units
-        time = units.time
-        offset = time.unsigned("offset", self.offset_s, units.offset_bits)
-        due_s, left_shift = self.due_s, None if self.relative is None else self.left_shift
-        if left_shift is not None and at.whole_bytes is not None:
-            due_s, left_shift = due_s + at.whole_bytes * self.left_s, None
-        due = time.unsigned("due time", due_s, units.offset_bits)
+        times = at.once(self, lambda: self._times(units, at.whole_bytes))
         # The flows of a job share thresholds, mostly as one object: comparing those is much cheaper than making steps.
         profile = at.profile(
             ("deadline", self.thresholds_s, self.lowest, self.highest, self.relative),
             lambda: self.profile(units),
         )
-        numbers = {"echelonflow": at.echelonflow(self.echelonflow), "profile": profile}
-        numbers[f"offset_{time.suffix}"] = offset
+        return RankingAction("deadline", {"echelonflow": at.echelonflow(self.echelonflow), "profile": profile, **times})
+
+    def _times(self, units: Units, whole_bytes: int | None) -> dict[str, int]:
+        """Return the arguments that say when a flow of that size is due."""
+        time = units.time
+        offset = time.unsigned("offset", self.offset_s, units.offset_bits)
+        due_s, left_shift = self.due_s, None if self.relative is None else self.left_shift
+        if left_shift is not None and whole_bytes is not None:
+            due_s, left_shift = due_s + whole_bytes * self.left_s, None
+        due = time.unsigned("due time", due_s, units.offset_bits)
         if units.shifts is None:
-            numbers |= {f"due_{time.suffix}": due, "left_shift": units.left_shift(left_shift)}
+            later = {f"due_{time.suffix}": due, "left_shift": units.left_shift(left_shift)}
         else:
-            numbers |= self._as_ranks(due - offset, left_shift, units, units.shifts)
-        return RankingAction("deadline", numbers)
+            later = self._as_ranks(due - offset, left_shift, units, units.shifts)
+        return {f"offset_{time.suffix}": offset, **later}
 
     def _as_ranks(self, later: int, left_shift: int | None, units: Units, shifts: RankShifts) -> dict[str, int]:
         """Return the arguments for a flow that is due `later` than its offset, in the unit in which ranks are."""

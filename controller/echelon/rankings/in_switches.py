@@ -52,6 +52,9 @@ class SwitchNumbers(Protocol):
     def profile(self, content: Hashable, make: Callable[[], LevelProfile]) -> int:
         """Return the number of the profile that `make` returns. Equal `content` means the same profile."""
 
+    def once(self, ranking: object, make: Callable[[], Mapping[str, int]]) -> Mapping[str, int]:
+        """Return what `make` returns, which depends on `units` and `whole_bytes` only: it is the same elsewhere."""
+
 
 def steps(edges: Iterable[int], queues: Sequence[int], key_bits: int) -> tuple[KeyRange, ...]:
     """Return the steps in which the keys below the first of the ascending `edges` mean the first of the `queues`, those

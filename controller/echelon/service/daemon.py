@@ -310,16 +310,19 @@ async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable
     gc.disable()
     try:
         due_s = time.monotonic() + _look_at_all()
-        was_quiet = was_starting = False
+        was_quiet = was_starting = has_started = False
         while True:
             await asyncio.sleep(_COLLECT_PERIOD_S)
             now_quiet, now_starting = is_quiet(), is_starting()
-            if was_starting and not now_starting:
-                # To look for garbage among what the first plan has made would hold up the event loop for seconds.
+            stays_quiet = now_quiet and was_quiet
+            if (was_starting and not now_starting) or (has_started and stays_quiet):
+                # To look for garbage among what the first plan has made, and the first entries of all switches, would
+                # hold up the event loop for seconds.
                 gc.freeze()
+                has_started = was_starting
             was_starting = now_starting
             new = gc.get_count()[0]
-            stays_quiet, are_many = now_quiet and was_quiet, new > _MANY_OBJECTS and not now_starting
+            are_many = new > _MANY_OBJECTS and not now_starting
             if (stays_quiet or are_many) and time.monotonic() >= due_s:
                 due_s = time.monotonic() + _look_at_all()
             elif are_many or (stays_quiet and new > _FEW_OBJECTS):

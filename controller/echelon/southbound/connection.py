@@ -237,8 +237,9 @@ class SwitchConnection:
         """
         if self._lifecycle.wanted is not None and version <= self._lifecycle.wanted:
             return
+        same = intent is self._newest()
         self._intents[version] = intent
-        self._feed(lifecycle.IntentWanted(version))
+        self._feed(lifecycle.IntentWanted(version, same))
 
     def set_term(self, term: int) -> None:
         """Set the term of later sessions, if it is higher. A session that is open stays as it is."""
@@ -351,6 +352,9 @@ class SwitchConnection:
         if isinstance(event, lifecycle.IntentWanted):
             # Until now the one before could still be ordered.
             self._intents = {v: intent for v, intent in self._intents.items() if v >= event.version}
+            if machine.attempted == event.version:
+                self._installed = event.version
+                self._tell(Acknowledged(self.name, event.version))
         for instruction in instructions:
             self._carry_out(instruction)
         self._set_alarm(machine.wake_at)

@@ -77,6 +77,8 @@ class IntentWanted:
     """There is an intent of this version. A version that is not above all earlier ones is ignored."""
 
     version: int
+    same: bool = False
+    """Whether it is the intent of the version before: a switch that holds that one holds it already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +276,11 @@ class Lifecycle:
         """The newest version; None if there is none yet."""
         return self._wanted
 
+    @property
+    def attempted(self) -> int | None:
+        """The version that the switch was last brought to in this session, whether or not that succeeded."""
+        return self._attempted
+
     def handle(self, event: Event, now: float) -> list[Instruction]:
         """Return the actions to take, in this order. Raise ValueError for an answer without a question."""
         out = self._take(event, now)
@@ -293,10 +300,13 @@ class Lifecycle:
                 return self._stop()
             case Tick():
                 pass
-            case IntentWanted(version):
+            case IntentWanted(version, same):
                 if self._wanted is None or version > self._wanted:
+                    holds_it = same and self.state == "ready" and self._writing is None
                     self._wanted = version
-                    if self._phase == "open":
+                    if holds_it:
+                        self._attempted = version
+                    elif self._phase == "open":
                         self._become_writing()
             case TermRaised(term):
                 self._raise_term(term, now)

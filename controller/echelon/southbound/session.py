@@ -484,7 +484,8 @@ class IntentSession(ABC):
             self._queues_open = True
 
     async def _write_queues(self, settings: Sequence[QueueSetting]) -> int:
-        changed = [s for s in settings if self._queues.get((s.port, s.queue)) != s]
+        held = self._queues.get
+        changed = [s for s in settings if (there := held((s.port, s.queue))) is not s and there != s]
         if changed and self._queue_driver is not None:
             with self._errors("setting queues"):
                 await self._queue_driver.write(changed)

@@ -79,11 +79,13 @@ class Decoder:
     def hold(self, intent: Intent, now_s: float) -> None:
         """Learn the numbers of an intent, before it is handed to the switch.
 
-        The cost grows with the parts of the intent, and with the flows of those that are new.
+        The cost of another intent than before grows with its parts, and with the flows of those that are new.
         """
         numbers = self._switches.setdefault(intent.switch, _Numbers())
         for number in [one for one, until_s in numbers.unsettled_until.items() if until_s <= now_s]:
             del numbers.unsettled_until[number]
+        if intent is numbers.intent:
+            return
         for part in intent.parts:
             if id(part) in numbers.parts:
                 continue

@@ -31,15 +31,15 @@ class Gain:
     """An iteration, alone, with memory for all of it."""
     ring_alone_s: float
     """An iteration, alone, with rings instead."""
-    together_s: float
+    shared_s: float
     """An iteration beside the other jobs."""
-    ring_together_s: float
+    ring_shared_s: float
     """The same if all jobs had rings."""
 
     @property
     def gain(self) -> float:
         """Return how many times as fast the job is as with rings, beside the others."""
-        return self.ring_together_s / self.together_s
+        return self.ring_shared_s / self.shared_s
 
 
 def with_rings(spec: JobSpec) -> JobSpec:
@@ -68,8 +68,8 @@ def gains(specs: Sequence[JobSpec], fabric: Fabric, policy: Aggregation) -> list
     granted: dict[str, list[tuple[str, Grant | None]]] = {}
     for claim, grant in policy.grants():
         granted.setdefault(claim.job, []).append((claim.tree.root, grant))
-    together_s = _together_s(jobs, fabric, policy, alone_s)
-    ring_together_s = _together_s(rings, fabric, Fair(), ring_alone_s)
+    shared_s = _shared_s(jobs, fabric, policy, alone_s)
+    ring_shared_s = _shared_s(rings, fabric, Fair(), ring_alone_s)
     return [
         Gain(
             name,
@@ -77,14 +77,14 @@ def gains(specs: Sequence[JobSpec], fabric: Fabric, policy: Aggregation) -> list
             tuple(grant for _, grant in trees),
             float(alone_s[name]),
             float(ring_alone_s[name]),
-            together_s[name],
-            ring_together_s[name],
+            shared_s[name],
+            ring_shared_s[name],
         )
         for name, trees in granted.items()
     ]
 
 
-def _together_s(
+def _shared_s(
     jobs: Sequence[Job], fabric: Fabric, policy: Aggregation | Fair, alone_s: Mapping[str, Fraction]
 ) -> dict[str, float]:
     slowdowns = predicted_slowdowns(jobs, fabric, policy, alone_s)

@@ -60,7 +60,7 @@ class Aggregation:
         self.parameters = parameters or self.Parameters()
         self._paths = FlowPaths()
         self._chooser = paths or TreesByLoad()
-        self._spread = Spread(range(CONTROL_QUEUE))
+        self.carried = self._spread = Spread(range(CONTROL_QUEUE))
         self._fabric: Fabric | None = None
         self._trees: dict[FlowKey, Tree] = {}
         self._enough = True

@@ -1,9 +1,8 @@
 """``python -m plugins.study.bench.beside [PATH] [--runs 5] [--only CASE]``: the service's speed, beside another one's.
 
-PATH is the PYTHONPATH of a daemon of that version: its checkout's folders of packages (relative folders are those of
-this checkout's), preceded, where its entry points are others than those installed, by a folder with their
-`*.dist-info`. Both daemons are measured in turn, `--runs` times, with the switches of this checkout. Each figure is
-printed as soon as it is measured; the last table has medians over the runs, and their ratios.
+PATH is a checkout of another version, which is installed, editable and with its extra `dev`, in an environment of its
+own in `PATH/.venv`. Both daemons are measured in turn, `--runs` times, with the switches of this checkout. Each figure
+is printed as soon as it is measured; the last table has medians over the runs, and their ratios.
 
 Three cases: `flows`, acceptance of a job of 1,000 flows until the last entry on 32 switches; `registered`, `--jobs`
 registered jobs: start, memory, and one more job; `drain`, a link that 1,000 jobs cross, until the last entry.
@@ -14,7 +13,6 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -22,6 +20,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,7 +28,7 @@ from urllib.parse import urlsplit
 from plugins.study.bench import bench_registered, bench_service
 from plugins.study.bench.bench_registered import processor_s
 from plugins.study.bench.service import LEAVES, SPINES, served
-from tests.echelon.service.lab import Daemon, ring
+from tests.echelon.service.lab import Daemon, Process, ring
 
 DRAINS, CROSSING = 3, 1000
 POLL_S, PATIENCE_S = 0.005, 600.0
@@ -75,8 +74,27 @@ class Api:
         return float(done["timings"]["total_s"])
 
 
+@dataclass(frozen=True)
+class Version:
+    """A checkout, and the folder of the commands of its environment."""
+
+    checkout: Path
+    bin: Path
+
+
+THIS = Version(Path(__file__).parents[3], Path(sys.executable).parent)
+
+
+class _Daemon(Daemon):
+    """The daemon of some version: nothing of it has been imported before it starts."""
+
+    def __init__(self, config: Path, version: Version) -> None:
+        command = (str(version.bin / "echelon"), "serve", "--config", str(config))
+        Process.__init__(self, config.stem, *command, cwd=config.parent)
+
+
 @contextmanager
-def running(path: str, jobs: list[dict[str, Any]]) -> Iterator[tuple[Daemon, float]]:
+def running(version: Version, jobs: list[dict[str, Any]]) -> Iterator[tuple[Daemon, float]]:
     """Run a version's daemon with these jobs in its store; yield it and the moment of its start."""
     began_s = 0.0
 
@@ -84,22 +102,17 @@ def running(path: str, jobs: list[dict[str, Any]]) -> Iterator[tuple[Daemon, flo
         nonlocal began_s
         for file in config.parent.glob("state.db*"):
             file.unlink()
-        before = os.environ.get("PYTHONPATH", "")
-        os.environ["PYTHONPATH"] = path
-        try:
-            filling = [sys.executable, "-c", FILL, str(config.parent / "state.db")]
-            subprocess.run(filling, input=json.dumps(jobs).encode(), check=True, cwd=config.parent)
-            began_s = time.monotonic()
-            return Daemon(config)
-        finally:
-            os.environ["PYTHONPATH"] = before
+        filling = [version.bin / "python", "-c", FILL, config.parent / "state.db"]
+        subprocess.run(filling, input=json.dumps(jobs).encode(), check=True, cwd=version.checkout)
+        began_s = time.monotonic()
+        return _Daemon(config, version)
 
     with served(start=start, limits={"jobs": 2 * max(1000, len(jobs))}) as daemon:
         yield daemon, began_s
 
 
-def flows(path: str, count: int, rounds: int) -> Figures:
-    with running(path, []) as (daemon, _):
+def flows(version: Version, count: int, rounds: int) -> Figures:
+    with running(version, []) as (daemon, _):
         api = Api(daemon.wait_listening())
         api.begin()
         took_s = []
@@ -113,8 +126,8 @@ def flows(path: str, count: int, rounds: int) -> Figures:
         yield "its registration and removal, processor time, ms", cost_s * 1e3
 
 
-def registered(path: str, count: int, rounds: int) -> Figures:
-    with running(path, [bench_registered.job(number) for number in range(count)]) as (daemon, began_s):
+def registered(version: Version, count: int, rounds: int) -> Figures:
+    with running(version, [bench_registered.job(number) for number in range(count)]) as (daemon, began_s):
         api = Api(daemon.wait_listening())
         api.until("/readyz", lambda ready: ready is not None)
         yield f"{count} jobs: start to readiness, s", time.monotonic() - began_s
@@ -133,9 +146,9 @@ def registered(path: str, count: int, rounds: int) -> Figures:
         yield "the same, processor time, ms", cost_s * 1e3
 
 
-def drain(path: str, count: int, rounds: int) -> Figures:
+def drain(version: Version, count: int, rounds: int) -> Figures:
     jobs = [ring(f"j{n}", ["h0", f"h{1 + n % (LEAVES - 1)}"], "4 MB", f"{10 + n % 50} ms") for n in range(CROSSING)]
-    with running(path, jobs) as (daemon, _):
+    with running(version, jobs) as (daemon, _):
         api = Api(daemon.wait_listening())
         api.begin()
 
@@ -167,28 +180,31 @@ def _resident_kb(pid: int) -> float:
     return float(status.partition("VmRSS:")[2].split()[0])
 
 
-CASES: Mapping[str, Callable[[str, int, int], Figures]] = {"flows": flows, "registered": registered, "drain": drain}
+CASES: Mapping[str, Callable[[Version, int, int], Figures]] = {"flows": flows, "registered": registered, "drain": drain}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("path", nargs="?", metavar="PATH")
+    parser.add_argument("path", nargs="?", metavar="PATH", type=Path)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=bench_service.ROUNDS, help="changes of `flows` and `registered`")
     parser.add_argument("--only", choices=CASES, action="append")
     given = parser.parse_args()
-    versions = {"this": os.environ.get("PYTHONPATH", ""), **({"other": given.path} if given.path else {})}
+    versions = {"this": THIS}
+    if given.path is not None:
+        checkout = given.path.absolute()
+        versions["other"] = Version(checkout, checkout / ".venv" / "bin")
     seen: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for run in range(given.runs):
         for case in given.only or CASES:
-            for version, path in versions.items() if run % 2 else reversed(versions.items()):
-                for what, value in CASES[case](path, given.jobs, given.rounds):
-                    print(f"run {run + 1}, {version}: {what}: {value:.3g}", flush=True)
-                    seen[what][version].append(value)
+            for name, version in versions.items() if run % 2 else reversed(versions.items()):
+                for what, value in CASES[case](version, given.jobs, given.rounds):
+                    print(f"run {run + 1}, {name}: {what}: {value:.3g}", flush=True)
+                    seen[what][name].append(value)
     print("\n| | this | other | ratio |\n|---|---|---|---|")
     for what, of in seen.items():
-        medians = {version: statistics.median(values) for version, values in of.items()}
+        medians = {name: statistics.median(values) for name, values in of.items()}
         other = f"{medians['other']:.3g} | {medians['this'] / medians['other']:.2f}" if "other" in medians else "|"
         print(f"| {what} | {medians['this']:.3g} | {other} |")
 

@@ -46,6 +46,7 @@ WITHOUT = {
     "traffic receive": "--listen nowhere",
     "traffic send": "nowhere.csv --from h1",
     "evaluate": "--half neither -o out",
+    "aggregation compare": "nothing",
     "capture": "",
     **{
         f"experiment {name}": "--on nowhere -o out"

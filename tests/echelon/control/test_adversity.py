@@ -562,7 +562,7 @@ def test_bytes_of_an_iteration_count_from_its_start(reactive: World) -> None:
     flow = flow_from(reactive, "b", "h1")
     held = reactive.switches["leaf1"].wanted
     assert held is not None
-    counter = held.intents["leaf1"].flow_entries["b", flow]
+    counter = held.intents["leaf1"].flow_entry("b", flow)
 
     def passed_bytes(kind: int, epoch: int, count: int, *, fails: bool = False) -> int:
         reactive.counters[counter] = count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -169,6 +170,19 @@ class Plans(RuleBasedStateMachine):
         self.make({job: tuple(replace(flow) for flow in flows) for job, flows in self.flows.items()})
         assert all(self.intents[name] is before[name] for name in before)
 
+    @rule(job=st.sampled_from(sorted(JOBS)), queues=st.lists(st.integers(0, 6), min_size=1, max_size=5))
+    def move_to_other_queues(self, job: str, queues: list[int]) -> None:
+        """Move flows of one job from one fixed queue to another, as a reactive policy does."""
+        before, flows = self.intents, self.flows.get(job, ())
+        moved = tuple(
+            replace(flow, ranking=Fixed(queue)) if isinstance(flow.ranking, Fixed) else flow
+            for flow, queue in zip(flows, itertools.cycle(queues), strict=False)
+        )
+        self.flows = {**self.flows, job: moved} if flows else self.flows
+        self.make()
+        there = {name for was, now in zip(flows, moved, strict=True) if was != now for name in now.path[1:-1]}
+        assert {name for name in before if self.intents[name] is not before[name]} == there
+
     @rule()
     def change_queues(self) -> None:
         before = self.intents
@@ -191,7 +205,7 @@ class Plans(RuleBasedStateMachine):
                 classifier = held.classify(self.identities[flow.job][flow.flow])
                 number = dict(classifier.actions[0].arguments)["flow"]
                 assert intent.flows[number] == (flow.job, flow.flow)
-                assert [intent.flow_entries[flow.job, flow.flow]] == held.look_up("flow", flow=number)
+                assert [intent.flow_entry(flow.job, flow.flow)] == held.look_up("flow", flow=number)
                 port = FABRIC.port_to[name, flow.path[flow.path.index(name) + 1]]
                 assert the_only(held.look_up("flow", flow=number))["port"] == port
                 for tardiness_us in (0, 150_000, 450_000):
@@ -209,7 +223,7 @@ class Plans(RuleBasedStateMachine):
         for job, flow in intent.flows.values():
             ranking = rankings_of[job, flow]
             if isinstance(ranking, Deadline):
-                reference = dict(intent.flow_entries[job, flow].actions[0].arguments)["echelonflow"]
+                reference = dict(intent.flow_entry(job, flow).actions[0].arguments)["echelonflow"]
                 assert owner.setdefault(reference, (job, ranking.echelonflow)) == (job, ranking.echelonflow)
 
 

@@ -98,7 +98,7 @@ def test_flow_is_known_only_where_it_passes() -> None:
     arguments |= {"due_us": 1_000_000, "left_shift": 63}
     assert (rank.actions[0].name, dict(rank.actions[0].arguments)) == ("deadline", arguments)
     assert intents["s1"].flows == {0: ("a", "f")}
-    assert intents["s1"].flow_entries == {("a", "f"): rank}
+    assert intents["s1"].flow_entry("a", "f") == rank
 
 
 def test_two_equal_paths_make_a_group() -> None:

@@ -534,6 +534,18 @@ async def test_an_older_version_changes_nothing(station: Station) -> None:
         assert len(station.held()) == 2
 
 
+async def test_an_intent_that_stays_the_same_is_acknowledged_at_once(station: Station) -> None:
+    station.start()
+    async with connected(station.address) as (connection, owner):
+        intent = bare(flow_entry(5))
+        connection.set_intent(intent, 1)
+        await owner.until(lambda: owner.installed)
+        told = len(owner.events)
+        connection.set_intent(intent, 2)
+        assert owner.events[told:] == [Acknowledged("s1", 2)]
+        assert connection.snapshot().installed_version == 2
+
+
 async def test_what_a_callback_asks_for_is_done(station: Station) -> None:
     """An owner may set the next intent from within an event; what it raises is logged and harms nothing."""
     station.start()

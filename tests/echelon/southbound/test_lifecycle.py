@@ -315,6 +315,21 @@ def retries(out: Lifecycle, now: float, count: int, answered: bool) -> list[floa
     return delays
 
 
+def test_a_switch_that_holds_an_intent_holds_the_same_intent_of_a_later_version() -> None:
+    out = ready()
+    audit_at = out.wake_at
+    assert out.handle(IntentWanted(2, same=True), 0.5) == []
+    assert (out.state, out.wanted, out.attempted, out.wake_at) == ("ready", 2, 2, audit_at)
+    assert out.handle(IntentWanted(3), 0.5) == [Write(3, afresh=False, audit=False)]
+    # What is being written is not held yet.
+    assert out.handle(IntentWanted(4, same=True), 0.5) == []
+    assert (out.state, out.attempted) == ("writing", 2)
+    assert out.handle(Written("no room"), 0.5) == [Write(4, afresh=False, audit=False)]
+    assert out.handle(Written("no room"), 0.5) == []
+    # Nor is what the switch refuses.
+    assert out.handle(IntentWanted(5, same=True), 0.5) == [Write(5, afresh=False, audit=False)]
+
+
 def test_delays_double_up_to_a_cap_and_begin_anew_after_success() -> None:
     out = machine()
     out.handle(IntentWanted(1), 0)

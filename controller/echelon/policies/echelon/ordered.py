@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import groupby
+from itertools import groupby, repeat
 from math import log2
 from types import MappingProxyType
+from typing import Any
 
 from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.execution import IterationRecord, duration_s
@@ -56,7 +57,7 @@ class Ordered:
         self._alone = AloneRuns()
         self._memories = Memories()
         self._facts = Kept(_facts)
-        self._jobs: dict[str, JobFacts] = {}
+        self._jobs: Mapping[str, JobFacts] = {}
         """The facts that `_facts` keeps; after it, so that a copy of the policy shares them."""
         self._flows = Kept(_ranked)
         self._plan: Plan | None = None
@@ -78,28 +79,20 @@ class Ordered:
         alone = self._alone.update(jobs, fabric)
         self._capacities = fabric.capacity_Bps
         self._memories = Memories()
-        due = self._references.plan(
-            {job.name: (job, alone[job.name], of_jobs[job.name], self._capacities) for job in jobs}
-        )
-        self._jobs = self._facts.update(
-            {
-                job.name: (
-                    job,
-                    alone[job.name],
-                    of_jobs[job.name],
-                    due[job.name],
-                    self._capacities,
-                    places.get(job.name, 0) % _PLACES,
-                )
-                for job in jobs
-            }
-        )
+
+        def rows(*columns: Iterable[Any]) -> dict[str, tuple[Any, ...]]:
+            """Return what a maker needs of each job. All columns are in the order of the jobs."""
+            return dict(zip(of_jobs, zip(jobs, *columns, strict=False), strict=True))
+
+        fast = repeat(self._capacities)
+        due = self._references.plan(rows(alone.values(), of_jobs.values(), fast))
+        place = [places.get(name, 0) % _PLACES for name in of_jobs]
+        self._jobs = self._facts.update(rows(alone.values(), of_jobs.values(), due.values(), fast, place))
         levels = self._levels = self._order.levels(self._jobs)
+        level = map(levels.__getitem__, of_jobs)
         plan = Plan.of_jobs(
             self.name,
-            self._flows.update(
-                {job.name: (job, of_jobs[job.name], due[job.name], levels[job.name], self._capacities) for job in jobs}
-            ),
+            self._flows.update(rows(of_jobs.values(), due.values(), level, fast)),
             default_schedule=strict(MIN_SHARE),
             hosts_rank=True,
             best_effort_queue=BEST_EFFORT_QUEUE,

@@ -10,10 +10,12 @@ knows the jobs, so it simulates them and takes the best (`search`). We differ fr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
+from itertools import filterfalse, repeat
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -116,7 +118,7 @@ class Echelon:
         for key, members in together.items():
             planner, chooser = planners[key]
             made.add(key[0].plan(planner, members, fabric, chooser or kept, places), members)
-            of_job.update((job.name, planner) for job in members)
+            of_job |= dict.fromkeys([job.name for job in members], planner)
         self._capacities = fabric.capacity_Bps
         gone = self._places.keys() - places.keys()
         past = [(group, of) for group, of in self._found.items() if group not in found and group.isdisjoint(gone)]
@@ -156,7 +158,7 @@ class Echelon:
         for group, found in self.choices.items():
             if len(group) < 2 or (found.choice is not None and not group & anew):
                 continue
-            members = [job for job in jobs if job.name in group]
+            members = [job for job in jobs if job.name in group] if len(group) < len(jobs) else jobs
             steps = sum(len(job.computes) + len(job.flows) for job in members)
             if steps > MOST_STEPS:
                 problem = f"jobs with {steps:,} steps are too large for a search, which takes at most {MOST_STEPS:,}"
@@ -226,26 +228,29 @@ class Echelon:
 
     def _numbered(self, jobs: Sequence[Job]) -> dict[str, int]:
         """Return a number for each job: its own, or the smallest that no other has."""
-        names = {job.name for job in jobs}
-        places = {name: place for name, place in self._places.items() if name in names}
-        taken = set(places.values())
-        free = (number for number in range(len(names) + len(taken)) if number not in taken)
-        for job in jobs:
-            if job.name not in places:
-                places[job.name] = next(free)
+        names = {job.name: None for job in jobs}
+        places = dict(self._places)
+        for gone in places.keys() - names:
+            del places[gone]
+        if new := [*filterfalse(places.__contains__, names)]:
+            free = sorted({*range(len(names))}.difference(places.values()))
+            places |= zip(new, free, strict=False)
         return places
 
     def _planned_by(self, jobs: Sequence[Job], fabric: Fabric) -> dict[Group, GroupPlan[CandidatePlan]]:
         """Return the groups of jobs, each with its plan: a new group goes on with that of most of its jobs."""
-        links = self._links.update({job.name: (job, fabric) for job in jobs})
+        names = [job.name for job in jobs]
+        links = self._links.update(dict(zip(names, zip(jobs, repeat(fabric)), strict=True)))
         out: dict[Group, GroupPlan[CandidatePlan]] = {}
-        of = {name: (found, group) for group, found in self.choices.items() for name in group}
+        of: dict[str, Group] = {}
         for group in _connected(links):
             known = self._found.get(group)
             if known is None:
-                former = {of[name][1]: of[name][0] for name in group if name in of}
-                closest = max(former, key=lambda other: len(other & group), default=None)
-                known = GroupPlan(self._at_once if closest is None else former[closest].candidate)
+                if not of:
+                    for former in self._groups:
+                        of |= dict.fromkeys(former, former)
+                [(closest, _)] = Counter(map(of.get, filter(of.__contains__, group))).most_common(1) or [(None, 0)]
+                known = GroupPlan(self._at_once if closest is None else self._found[closest].candidate)
             if len(group) == 1 and self._parameters.plan == "auto":
                 known = GroupPlan(ALONE)
             out[group] = known
@@ -293,7 +298,8 @@ class _Given:
     routes: Mapping[str, Routes]
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> Mapping[str, Routes]:
-        return {job.name: self.routes[job.name] for job in jobs}
+        names = [job.name for job in jobs]
+        return dict(zip(names, map(self.routes.__getitem__, names), strict=True))
 
 
 @dataclass(slots=True)
@@ -319,7 +325,7 @@ class _Merged:
     def plan(self, name: str, jobs: Sequence[str]) -> Plan:
         return Plan.of_jobs(
             name,
-            {job: self.flows[job] for job in jobs if job in self.flows},
+            {job: self.flows[job] for job in filter(self.flows.__contains__, jobs)},
             default_schedule=_STRICT,
             schedules=self.schedules,
             hosts_rank=True,
@@ -359,6 +365,15 @@ def _connected(links: Mapping[str, frozenset[Link]]) -> list[Group]:
     for name, of_job in links.items():
         # A job without links is alone: nobody else has a link of this name.
         alike.setdefault(of_job or frozenset({("", name)}), []).append(name)
+    groups: dict[int, list[str]] = {}
+    for number, names in zip(_first_of(tuple(alike)), alike.values(), strict=True):
+        groups.setdefault(number, []).extend(names)
+    return [frozenset(names) for names in groups.values()]
+
+
+@lru_cache(maxsize=4)
+def _first_of(sets: tuple[frozenset[Link], ...]) -> tuple[int, ...]:
+    """Return, for each set, the number of the first one that it shares links with, directly or through others."""
     first: list[int] = []
     """An earlier set of the same group, by set; its own number: there is none."""
 
@@ -368,12 +383,9 @@ def _connected(links: Mapping[str, frozenset[Link]]) -> list[Group]:
         return number
 
     user: dict[Link, int] = {}
-    for number, of_set in enumerate(alike):
+    for number, of_set in enumerate(sets):
         first.append(number)
         for link in of_set:
             mine, other = root(number), root(user.setdefault(link, number))
             first[max(mine, other)] = min(mine, other)
-    groups: dict[int, list[str]] = {}
-    for number, names in enumerate(alike.values()):
-        groups.setdefault(root(number), []).extend(names)
-    return [frozenset(names) for names in groups.values()]
+    return tuple(map(root, range(len(first))))

@@ -28,8 +28,8 @@ _GAINS = (
     Column("places", lambda of: ", ".join("none" if one is None else str(one.mask + 1) for one in of.grants)),
     Column("ring alone", lambda of: f"{of.ring_alone_s:.4g} s", right=True),
     Column("alone", lambda of: f"{of.alone_s:.4g} s", right=True),
-    Column("ring together", lambda of: f"{of.ring_together_s:.4g} s", right=True),
-    Column("together", lambda of: f"{of.together_s:.4g} s", right=True),
+    Column("ring together", lambda of: f"{of.ring_shared_s:.4g} s", right=True),
+    Column("together", lambda of: f"{of.shared_s:.4g} s", right=True),
     Column("faster by", lambda of: f"{of.gain:.2f}", right=True),
 )
 
@@ -90,6 +90,7 @@ def compare(
         ),
     ],
     draws: Annotated[int, typer.Option(help="How many random sets of jobs.", min=1)] = 10,
+    as_json: tables.AsJson = False,
 ) -> None:
     """Compare aggregation in the network with rings and others, as fluids; print tables in Markdown.
 
@@ -106,7 +107,10 @@ def compare(
                 made = comparison.memory(draws, progress.stage)
             case "shared":
                 made = [comparison.shared_cluster(draws, progress.stage)]
-    typer.echo("\n\n".join(table.markdown() for table in made))
+    if as_json:
+        tables.show_json(made)
+    else:
+        typer.echo("\n\n".join(table.markdown() for table in made))
 
 
 _LOSSES = (0.0, 0.0001, 0.001, 0.01)
@@ -157,7 +161,7 @@ def demo(
 def _outcomes(most: int, values: int, progress: ShownProgress) -> Iterator[Outcome]:
     from echelon_aggregation.virtual import VALUES, Installer, around_ring, in_network
 
-    values -= values % (VALUES * most)
+    values -= values % (32 * VALUES)
     with Installer() as install:
         for workers in (2, 4, 8, 16, 32):
             if workers <= most:

@@ -28,6 +28,10 @@ def evaluate(
             metavar="DIRECTORY",
         ),
     ],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Scenario files to run instead of random scenarios.", metavar="[SCENARIO.yaml]..."),
+    ] = None,
     scenarios: Annotated[int, typer.Option(help="Number of scenarios.", min=1)] = 100,
     half: Annotated[
         str,
@@ -93,6 +97,7 @@ def evaluate(
                 workers=workers or os.cpu_count() or 1,
                 draws=draws,
                 error=error,
+                files=files or (),
                 progress=progress,
             )
         if as_json:

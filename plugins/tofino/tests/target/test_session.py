@@ -189,7 +189,7 @@ async def test_digests_and_counters_come_by_name(rig: Rig, make_intent: Any) -> 
         assert report.fields == (values,)
         await session.acknowledge(report)
         await reports.aclose()  # type: ignore[attr-defined]
-        flow = next(iter(intent.flow_entries.values()))
+        flow = next(entry for entry in intent.entries if entry.table == "flow")
         unknown = flow._replace(match=(("flow", 4000),))
         with rig.lock:
             entries = rig.device.entries(next(t for t, _ in rig.held() if t.endswith(".flow")), None)

@@ -54,11 +54,11 @@ class Kind:
     """The groups that a scenario belongs to."""
 
     fabric: str
-    """A key of `FABRICS`."""
+    """A key of `FABRICS`; of a file, the fabric's name."""
     shape: str
     """A key of `SHAPES`, or `MIXED`."""
     periods: str
-    """One of `PERIODS`."""
+    """One of `PERIODS`; of a file, "given"."""
     jobs: int
 
 

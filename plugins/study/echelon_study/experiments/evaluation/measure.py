@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import lru_cache, partial
+from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from echelon.allocation import Link
 from echelon.errors import RunError
@@ -16,18 +17,21 @@ from echelon.fluid.slowdown import slowdown
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.graph import Job
 from echelon.lab.scenarios.results import PolicyRun
-from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, scenario_of
+from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
 from echelon.lowering.lower import LoweringError
 from echelon.policies import PlanError, make_policy
 from echelon.policies.base import Policy
 from echelon.targets import DEFAULT_TARGET
 from echelon_study.experiments.evaluation.demand import Demand, demands, shared_load
-from echelon_study.experiments.evaluation.draw import Drawn, draw
+from echelon_study.experiments.evaluation.draw import MIXED, Kind, draw
 from echelon_study.experiments.evaluation.limit import limit
 
 Mode = Literal["plan", "ideal", "packets"]
 """The ways to run a policy: its plan on the fluid engine, the rates that it ideally gives, its plan on switches."""
 MODES: tuple[Mode, ...] = get_args(Mode)
+
+Origin: TypeAlias = int | str
+"""A scenario: the seed of a drawn one, or the path of a file."""
 
 _DIGITS = 9
 _KEPT = 4
@@ -36,30 +40,34 @@ _KEPT = 4
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A drawn scenario, ready to run."""
+    """A scenario, ready to run."""
 
-    drawn: Drawn
+    kind: Kind
     scenario: Scenario
     demands: Mapping[str, Demand]
 
 
 @lru_cache(maxsize=_KEPT)
-def prepared(seed: int) -> Prepared:
-    """Return the scenario of a seed; its jobs iterate until they are stopped."""
-    drawn = draw(seed)
-    scenario = scenario_of(drawn.document(["fair"], iterations=1), f"seed {seed}")
-    return Prepared(drawn, scenario, demands(scenario.jobs, scenario.fabric))
+def prepared(origin: Origin) -> Prepared:
+    """Return a scenario; its jobs iterate until they are stopped. Raises `DocumentError` for a file."""
+    if isinstance(origin, str):
+        scenario = load_scenario(Path(origin))
+        kind = Kind(scenario.fabric.name, MIXED, "given", len(scenario.jobs))
+    else:
+        drawn = draw(origin)
+        scenario, kind = scenario_of(drawn.document(["fair"], iterations=1), f"seed {origin}"), drawn.kind
+    return Prepared(kind, scenario, demands(scenario.jobs, scenario.fabric))
 
 
-def describe(seed: int) -> dict[str, Any]:
+def describe(origin: Origin) -> dict[str, Any]:
     """Return, for JSON, a scenario's ``kind``, ``load``, iteration times alone ``alone_s`` by job, and ``limit``."""
-    of = prepared(seed)
+    of = prepared(origin)
     links: dict[Link, dict[str, float]] = {}
     for job, needed in of.demands.items():
         for link, part in needed.use.items():
             links.setdefault(link, {})[job] = float(part)
     return {
-        "kind": asdict(of.drawn.kind),
+        "kind": asdict(of.kind),
         "load": round(float(shared_load([*of.demands.values()])), _DIGITS),
         "alone_s": {job: round(float(needed.alone_s), _DIGITS) for job, needed in of.demands.items()},
         "limit": asdict(limit([*links.values()], len(of.demands))),
@@ -75,17 +83,17 @@ class Knowledge:
     error: float = 0.0
     """The part by which policies misjudge sizes and computing of each job. If it is not 0, phases are unknown, too."""
 
-    def scenario(self, seed: int, draw: int) -> Scenario:
-        """Return the scenario of a seed in a draw, counted from 0."""
-        of = prepared(seed)
+    def scenario(self, origin: Origin, draw: int) -> Scenario:
+        """Return a scenario in a draw, counted from 0."""
+        of, name = prepared(origin), Path(origin).name if isinstance(origin, str) else origin
         scenario = of.scenario
         if draw:
-            phases = Random(f"phases {seed} {draw}")
+            phases = Random(f"phases {name} {draw}")
             jobs = [_starting(job, phases.random(), of.demands) for job in scenario.jobs]
             scenario = replace(scenario, jobs=tuple(jobs))
         if not self.error:
             return scenario
-        random = Random(f"errors {seed} {draw}")
+        random = Random(f"errors {name} {draw}")
         return replace(scenario, misjudged=tuple(self._misjudged(job, random, of.demands) for job in scenario.jobs))
 
     def _misjudged(self, job: Job, random: Random, demands: Mapping[str, Demand]) -> Job:
@@ -100,24 +108,24 @@ def _starting(job: Job, phase: float, demands: Mapping[str, Demand]) -> Job:
 
 
 def slowdowns(
-    seed: int,
+    origin: Origin,
     choice: PolicyChoice,
     mode: Mode,
     iterations: int,
     knowledge: Knowledge = Knowledge(),
 ) -> dict[str, Any]:
-    """Run the scenario of a seed for as long as its slowest job needs alone for so many iterations, in each draw.
+    """Run a scenario for as long as its slowest job needs alone for so many iterations, in each draw.
 
     Return, for JSON, ``slowdowns`` by job, as `slowdown` has them, in the mean over the draws, and ``packets``, how
     many of them were ``dropped``, ``reordered`` and ``retransmitted`` (only from packets); or ``error``: why there are
     none.
     """
-    of = prepared(seed)
+    of = prepared(origin)
     end_s = iterations * max(needed.alone_s for needed in of.demands.values())
     make = partial(make_policy, choice.name, **dict(choice.parameters))
     try:
         runs = [
-            _run(mode, knowledge.scenario(seed, draw), choice.label, make, end_s) for draw in range(knowledge.draws)
+            _run(mode, knowledge.scenario(origin, draw), choice.label, make, end_s) for draw in range(knowledge.draws)
         ]
     except (RunError, PlanError, LoweringError) as error:
         return {"error": str(error)}

@@ -33,7 +33,7 @@ def write(evaluation: Evaluation, results: Sequence[ScenarioResult], worst: int,
     shown = tables.tables(compared)
     files = [table.write(out) for table in (*shown, tables.all_kinds(compared), tables.scenarios(compared))]
     pictures = draw_pictures(compared, out)
-    cases = tables.worst_cases(compared, worst)
+    cases = [] if evaluation.files else tables.worst_cases(compared, worst)
     directory = out / WORST
     directory.mkdir(exist_ok=True)
     for old in directory.glob("*.yaml"):
@@ -51,7 +51,8 @@ def compare(evaluation: Evaluation, results: Sequence[ScenarioResult]) -> Compar
 
 
 def _write_case(case: Case, choice: PolicyChoice, iterations: int, directory: Path) -> Path:
-    drawn = draw(case.result.seed)
+    assert isinstance(case.result.origin, int)
+    drawn = draw(case.result.origin)
     policy: object = {"policy": choice.name, **dict(choice.parameters)} if choice.parameters else choice.name
     document = drawn.document([BASELINE.label, policy], iterations)
     document["description"] += f"; {case.measure} slowdown {case.ratio:.3f} of that under {BASELINE.label}"
@@ -68,9 +69,14 @@ def _summary(
     cases: Sequence[Case],
 ) -> str:
     equal = f"{EQUAL:.0%}"
+    which = (
+        f"the first {evaluation.scenarios} of the half `{evaluation.half}` (seeds "
+        f"{evaluation.origins[0]} to {evaluation.origins[-1]})"
+    )
+    if evaluation.files:
+        which = ", ".join(f"`{name}`" for name in evaluation.files)
     what = (
-        f"The scenarios are the first {evaluation.scenarios} of the half `{evaluation.half}` (seeds "
-        f"{evaluation.seeds[0]} to {evaluation.seeds[-1]}). A run lasts as long as {evaluation.iterations} iterations "
+        f"The scenarios are {which}. A run lasts as long as {evaluation.iterations} iterations "
         "of the scenario's slowest job alone; its first third is warm-up. A slowdown is the mean time of a job's "
         "iterations over the time alone; a scenario has a mean over its jobs and a worst job."
     )
@@ -89,7 +95,7 @@ def _summary(
         f"in which no policy is more than {equal} better."
     )
     parts = [
-        f"# Evaluation on {evaluation.scenarios} random scenarios",
+        f"# Evaluation on {len(evaluation.origins)} {'given' if evaluation.files else 'random'} scenarios",
         what,
         ratios,
         *(table.markdown() for table in shown),
@@ -103,7 +109,7 @@ def _summary(
 def _cases(cases: Sequence[Case]) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
-            *(case.policy, case.mode, case.measure, f"{case.ratio:.3f}", case.result.seed, case.result.kind.fabric),
+            *(case.policy, case.mode, case.measure, f"{case.ratio:.3f}", case.result.origin, case.result.kind.fabric),
             *(case.result.kind.shape, case.result.kind.periods, case.result.kind.jobs, case.result.load),
             f"`{WORST}/{case.name}.yaml`",
         )

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from echelon_study.experiments.evaluation.draw import GREATEST_LOAD, LEAST_LOAD, Kind
 from echelon_study.experiments.evaluation.limit import Limit
-from echelon_study.experiments.evaluation.measure import Mode
+from echelon_study.experiments.evaluation.measure import Mode, Origin
 
 Measure = Literal["mean", "worst"]
 """The mean slowdown of a scenario's jobs, or that of the job with the greatest."""
@@ -36,7 +36,7 @@ class Score:
 class ScenarioResult:
     """A scenario and what was measured of it."""
 
-    seed: int
+    origin: Origin
     kind: Kind
     load: float
     limit: Score
@@ -70,13 +70,13 @@ class ScenarioResult:
 
 
 def scored(
-    seed: int, description: Mapping[str, Any], runs: Mapping[tuple[str, Mode], Mapping[str, Any]]
+    origin: Origin, description: Mapping[str, Any], runs: Mapping[tuple[str, Mode], Mapping[str, Any]]
 ) -> ScenarioResult:
     """Return the result of a scenario from what `echelon_study.experiments.evaluation.measure` gives."""
     limit = Limit(**description["limit"])
     slowdowns = {key: [*run["slowdowns"].values()] for key, run in runs.items() if "slowdowns" in run}
     return ScenarioResult(
-        seed,
+        origin,
         Kind(**description["kind"]),
         float(description["load"]),
         Score(limit.mean, limit.worst),

@@ -18,7 +18,7 @@ from echelon.documents import DocumentError, suggestion
 from echelon.lab.scenarios.scenario import PolicyChoice
 from echelon.progress import UNSEEN, CommandProgress
 from echelon_study.experiments.evaluation import report, tables
-from echelon_study.experiments.evaluation.measure import Knowledge
+from echelon_study.experiments.evaluation.measure import Knowledge, prepared
 from echelon_study.experiments.evaluation.tasks import HALVES, Evaluation, evaluate
 from echelon_study.experiments.machine import machine
 from echelon_study.experiments.tables import Table
@@ -51,12 +51,14 @@ def evaluate_into(
     workers: int,
     draws: int = 1,
     error: float = 0.0,
+    files: Sequence[Path] = (),
     progress: CommandProgress = UNSEEN,
 ) -> Report:
     """Run an evaluation into the directory `out`, which may hold a part of it. The arguments are those of `Evaluation`.
 
     `worst` is the number of worst cases to keep of each policy, mode and measure, `workers` that of processes (0: this
-    one). Raise `DocumentError` for a half that there is not, `SweepError`, and `OSError` if nothing can be written.
+    one). With `files`, these scenarios run instead of drawn ones. Raise `DocumentError` for a half that there is not or
+    for a file, `SweepError`, and `OSError` if nothing can be written.
     """
     if half not in HALVES:
         raise DocumentError("--half", "", f"unknown half '{half}' ({suggestion(half, HALVES)})")
@@ -68,7 +70,10 @@ def evaluate_into(
         min(packets, scenarios),
         ideal,
         Knowledge(draws, error),
+        tuple(map(str, files)),
     )
+    for file in evaluation.files:
+        prepared(file)
     out.mkdir(parents=True, exist_ok=True)
     store = LineStore(out / RESULTS)
     record = machine(["echelon", *sys.argv[1:]], evaluation.identity(), workers)

@@ -157,12 +157,12 @@ def scenarios(compared: Compared) -> Table:
         for (policy, mode), score in result.scores.items():
             rows.append(
                 (
-                    *(result.seed, kind.fabric, kind.shape, kind.periods, kind.jobs, result.load),
+                    *(result.origin, kind.fabric, kind.shape, kind.periods, kind.jobs, result.load),
                     *(result.limit.mean, result.limit.worst, policy, mode, score.mean, score.worst),
                     *(result.ratio(policy, mode, measure, compared.baseline) for measure in MEASURES),
                 )
             )
-    columns = ["seed", "fabric", "shape", "periods", "jobs", "load", "limit mean", "limit worst", "policy", "mode"]
+    columns = ["scenario", "fabric", "shape", "periods", "jobs", "load", "limit mean", "limit worst", "policy", "mode"]
     columns += [*MEASURES, *(f"{measure} / {compared.baseline}" for measure in MEASURES)]
     return Table("scenarios", "All runs", tuple(columns), rows)
 
@@ -210,7 +210,7 @@ class Case:
     def name(self) -> str:
         """Return the name of its file, without the suffix."""
         policy = "".join(c if c.isalnum() else "-" for c in self.policy).strip("-")
-        return f"{policy}-{self.mode}-{self.measure}-{self.result.seed}"
+        return f"{policy}-{self.mode}-{self.measure}-{self.result.origin}"
 
 
 def worst_cases(compared: Compared, count: int) -> list[Case]:
@@ -225,7 +225,7 @@ def worst_cases(compared: Compared, count: int) -> list[Case]:
                     if (ratio := result.ratio(policy, mode, measure, compared.baseline)) is not None
                     and ratio > 1 + EQUAL
                 ]
-                out += sorted(cases, key=lambda case: (-case.ratio, case.result.seed))[:count]
+                out += sorted(cases, key=lambda case: -case.ratio)[:count]
     return out
 
 

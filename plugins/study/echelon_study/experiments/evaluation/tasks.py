@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from echelon.lab.points import code_digest
+from echelon.lab.run import scenario_digest
 from echelon.lab.scenarios.scenario import PolicyChoice
 from echelon.progress import UNSEEN, CommandProgress
-from echelon_study.experiments.evaluation.measure import Knowledge, Mode, describe, slowdowns
+from echelon_study.experiments.evaluation.measure import Knowledge, Mode, Origin, describe, prepared, slowdowns
 from echelon_study.experiments.evaluation.results import ScenarioResult, scored
 from echelon_study.points.tasks import ResultStore, Task, sweep
 
@@ -46,10 +47,14 @@ class Evaluation:
     """Whether policies also run with the rates that they would ideally give."""
     knowledge: Knowledge = Knowledge()  # noqa: RUF009
     """The draws of each run, and what policies know."""
+    files: tuple[str, ...] = ()
+    """The paths of scenario files to run instead of drawn scenarios."""
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        """Return the seeds of the scenarios."""
+    def origins(self) -> tuple[Origin, ...]:
+        """Return the scenarios."""
+        if self.files:
+            return self.files
         first = HALVES.index(self.half)
         return tuple(range(first, first + 2 * self.scenarios, 2))
 
@@ -61,7 +66,7 @@ class Evaluation:
         """Return the evaluation as JSON."""
         return {
             "half": self.half,
-            "scenarios": self.scenarios,
+            "scenarios": list(self.files) or self.scenarios,
             "policies": [choice.label for choice in self.policies],
             "iterations": self.iterations,
             "packets": self.packets,
@@ -82,15 +87,15 @@ def evaluate(
     found = sweep(tasks, store, workers, progress)
     return [
         scored(
-            seed,
-            found[_name(seed)].result,
+            origin,
+            found[_name(origin)].result,
             {
-                (choice.label, mode): found[_name(seed, choice, mode)].result
+                (choice.label, mode): found[_name(origin, choice, mode)].result
                 for choice in evaluation.policies
                 for mode in evaluation.modes(place)
             },
         )
-        for place, seed in enumerate(evaluation.seeds)
+        for place, origin in enumerate(evaluation.origins)
     ]
 
 
@@ -109,16 +114,18 @@ def _tasks(evaluation: Evaluation) -> list[Task]:
         )
 
     iterations = evaluation.iterations
-    for place, seed in enumerate(evaluation.seeds):
-        add(_name(seed), None, {"seed": seed}, partial(describe, seed))
+    for place, origin in enumerate(evaluation.origins):
+        of = {"scenario": scenario_digest(prepared(origin).scenario)} if isinstance(origin, str) else {"seed": origin}
+        add(_name(origin), None, of, partial(describe, origin))
         for mode in evaluation.modes(place):
             for choice in evaluation.policies:
                 known = evaluation.knowledge
-                identity = {"seed": seed, "policy": choice.label, "iterations": iterations, **asdict(known)}
-                measure = partial(slowdowns, seed, choice, mode, iterations, known)
-                add(_name(seed, choice, mode), mode, identity, measure)
+                identity = {**of, "policy": choice.label, "iterations": iterations, **asdict(known)}
+                measure = partial(slowdowns, origin, choice, mode, iterations, known)
+                add(_name(origin, choice, mode), mode, identity, measure)
     return tasks
 
 
-def _name(seed: int, choice: PolicyChoice | None = None, mode: Mode = "plan") -> str:
-    return f"seed {seed}" if choice is None else f"seed {seed}, {choice.label}, {mode}"
+def _name(origin: Origin, choice: PolicyChoice | None = None, mode: Mode = "plan") -> str:
+    name = origin if isinstance(origin, str) else f"seed {origin}"
+    return name if choice is None else f"{name}, {choice.label}, {mode}"

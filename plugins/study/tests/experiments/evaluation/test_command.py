@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner, Result
 
 from echelon.cli import app
 from echelon.lab.scenarios.scenario import PolicyChoice, load_scenario
+from echelon_study.experiments.evaluation.draw import draw
 from echelon_study.experiments.evaluation.run import evaluate_into
 from echelon_study.experiments.evaluation.tasks import BASELINE
 
@@ -102,6 +105,26 @@ def test_a_killed_evaluation_goes_on(whole: Path, tmp_path: Path) -> None:
         assert (tmp_path / name).read_text() == (whole / name).read_text()
 
 
+def test_given_scenarios_are_measured_as_drawn_ones(tmp_path: Path) -> None:
+    """A file of a drawn scenario has the slowdowns of its seed; only errors and phases are drawn by its name."""
+    file = tmp_path / "given.yaml"
+    document = draw(2).document(["srpt"], 1)
+    document["jobs"] = [dict(job) for job in document["jobs"]]
+    file.write_text(yaml.safe_dump(document))
+    settings = ("--iterations", "3", "--policy", "fifo", "--workers", "1")
+    given, drawn = tmp_path / "given", tmp_path / "drawn"
+    assert run(given, str(file), *settings).exit_code == 0
+    assert run(drawn, "--half", "tune", "--scenarios", "2", *settings).exit_code == 0
+
+    def scores(out: Path) -> dict[str, list[str]]:
+        rows = csv.DictReader((out / "scenarios.csv").read_text().splitlines())
+        return {row["policy"]: [row["mean"], row["worst"]] for row in rows if row["scenario"] in ("2", str(file))}
+
+    assert scores(given) == scores(drawn)
+    assert f"`{file}`" in (given / "report.md").read_text()
+    assert not [*(given / "worst").iterdir()]
+
+
 def test_other_parameters_are_measured_and_the_old_ones_kept(whole: Path) -> None:
     before = results(whole)
     evaluate(whole, scenarios=1, iterations=4)
@@ -117,6 +140,7 @@ def test_other_parameters_are_measured_and_the_old_ones_kept(whole: Path) -> Non
         (("--policy", "fare"), "--policy: unknown policy 'fare'"),
         (("--policy", "echelon(order=x)"), "--policy: "),
         (("--scenarios", "0"), "'--scenarios'"),
+        (("missing.yaml",), "missing.yaml"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path: Path, arguments: tuple[str, ...], reason: str) -> None:

@@ -87,13 +87,13 @@ def test_wins_and_losses_by_kind() -> None:
 
 def test_groups_hold_every_result_once() -> None:
     groups = grouped(COMPARED.results, "fabric", "load")
-    assert sorted(of.seed for group in groups.values() for of in group) == sorted(RUNS)
+    assert sorted(of.origin for group in groups.values() for of in group) == sorted(RUNS)
     assert list(groups) == sorted(groups)
 
 
 def test_the_worst_cases_are_losses() -> None:
     cases = tables.worst_cases(COMPARED, 1)
-    assert [(case.policy, case.measure, case.result.seed) for case in cases] == [
+    assert [(case.policy, case.measure, case.result.origin) for case in cases] == [
         ("a", "mean", 4),
         ("a", "worst", 2),
         ("b", "mean", 0),
