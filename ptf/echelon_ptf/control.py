@@ -129,7 +129,7 @@ class Controller:
     def delete(self, *entries: TableEntry) -> None:
         self._write_entries(p4r.Update.DELETE, entries)
 
-    def insert_multicast(self, group: int, ports: Iterable[int]) -> None:
+    def insert_multicast(self, group: int, ports: Iterable[int | tuple[int, int]]) -> None:
         self._write_multicast(p4r.Update.INSERT, P4MulticastGroupEntry(group, replicas=tuple(ports)))
 
     def delete_multicast(self, group: int) -> None:

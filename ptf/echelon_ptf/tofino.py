@@ -213,7 +213,7 @@ class TofinoController:
 
         self._call(update)
 
-    def insert_multicast(self, group: int, ports: Iterable[int]) -> NoReturn:
+    def insert_multicast(self, group: int, ports: Iterable[int | tuple[int, int]]) -> NoReturn:
         raise SkipTest("softswitch does not serve BF Runtime's tables of multicast groups")
 
     def delete_multicast(self, group: int) -> None:
