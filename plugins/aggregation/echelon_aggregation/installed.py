@@ -8,7 +8,7 @@ from enum import IntEnum
 from functools import cached_property
 
 from echelon.fabric.model import Fabric
-from echelon.lowering.intent import FIRST_GROUP, MulticastGroup, TableEntry
+from echelon.lowering.intent import FIRST_GROUP, Match, MulticastGroup, TableEntry
 from echelon.lowering.parts import entry, ipv4, mac
 
 
@@ -144,7 +144,7 @@ class TreeAtSwitch:
             )
         )
         places = tree.places.get(self.switch)
-        key = {"tree": number, "session": tree.session}
+        key: dict[str, Match] = {"tree": number, "session": tree.session}
         if places is None:
             found.append(entry("aggregation_tree", key, "pass_on"))
         else:
