@@ -271,6 +271,10 @@ class Aggregation:
             found = AggregationGroup(store, dist.get_rank(), dist.get_world_size(), timeout)
         self.group = found
 
+    def close(self) -> None:
+        """Leave the group. The default group is left by `destroy_process_group`, too."""
+        self.group.shutdown()
+
 
 def aggregate(state: Aggregation, bucket: dist.GradBucket) -> Any:
     """Return the mean of a bucket of gradients, as a hook: `model.register_comm_hook(Aggregation(), aggregate)`.
@@ -283,6 +287,10 @@ def aggregate(state: Aggregation, bucket: dist.GradBucket) -> Any:
     if bucket.is_last():
         group.epoch += 1
     return work.get_future().then(lambda ended: ended.value()[0])
+
+
+# DistributedDataParallel compares the annotations themselves, which are texts in this module.
+aggregate.__annotations__ = {"bucket": dist.GradBucket}
 
 
 dist.Backend.register_backend("echelon", AggregationGroup, devices=["cpu"])

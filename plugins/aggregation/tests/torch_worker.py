@@ -87,6 +87,7 @@ def training(rank: int, size: int, hook: bool = False, dies: bool = False) -> di
         losses.append(float(total) / size)
     if hook:
         epochs = state.group.epoch
+        state.close()
     return {"losses": losses, "epochs": epochs}
 
 
