@@ -27,7 +27,7 @@ class _Block:
     next_exponent: int = 0
     result: Packet | None = None
     ask_at: float = 0.0
-    """When the missing workers may be asked again."""
+    """The time from which the missing workers may be asked again."""
     pause_s: float = 0.0
 
 
@@ -51,7 +51,7 @@ class Fallback:
         self.tally = FallbackTally()
         self._bit = 1 << host
         self._slots: list[dict[int, _Block]] = [{} for _ in range(group.window)]
-        """By slot, the newest block and the one before."""
+        """The newest block of each slot, and the one before."""
 
     def receive(self, packet: Packet, now: float) -> list[Sending]:
         """Take a packet that arrived; return what to send."""

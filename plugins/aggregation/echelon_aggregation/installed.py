@@ -4,60 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cached_property
 
 from echelon.fabric.model import Fabric
 from echelon.lowering.intent import FIRST_GROUP, Match, MulticastGroup, TableEntry
 from echelon.lowering.parts import entry, ipv4, mac
-
-
-class Take(IntEnum):
-    """Who may take a place from an incomplete sum of another tree."""
-
-    OWN = 0
-    """The place's tree; no other has it."""
-    FIRST = 1
-    """Nobody."""
-    DEADLINE = 2
-    """A packet that is due earlier."""
+from echelon_aggregation.memory import Grant
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """The places of a switch's memory that a tree may use: block b is at `first` + (b + `start`) modulo `size`."""
-
-    first: int
-    size: int
-    """A power of two."""
-    start: int = 0
-    take: Take = Take.OWN
-
-
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """A worker of a tree: the process at `port` of UDP on a host."""
+class WorkerPort:
+    """The UDP port of a worker on its host."""
 
     host: str
     port: int
 
 
 @dataclass(frozen=True)
-class Tree:
+class TreeRun:
     """The tree of a group of workers, for one run of the group."""
 
     number: int
-    """From 1; packets carry it."""
+    """The number that packets carry, from 1."""
     session: int
-    workers: Sequence[Worker]
-    """By the bit that each has in packets."""
+    workers: Sequence[WorkerPort]
+    """The workers; the index of each is its bit in packets."""
     fallback: str
     """The host of the fallback, that of one of the workers."""
     parents: Mapping[str, str]
     """The switch above each switch but the root."""
     root: str
-    places: Mapping[str, Places]
-    """By switch; a switch that has none passes packets on."""
+    places: Mapping[str, Grant]
+    """The places at each switch; one that has none passes packets on."""
     job: int = 0
     """The job's number in shims."""
     up_flow: int = 0
@@ -65,26 +43,12 @@ class Tree:
     down_flow: int = 0
     """The flow of results."""
 
-    def edge(self, host: str, fabric: Fabric) -> str:
-        """Return the switch of a worker's host."""
-        return fabric.neighbour[host, 0]
-
-    def switches(self, fabric: Fabric) -> tuple[str, ...]:
-        """Return the switches of the tree: the edges of workers and all above them."""
-        found = {self.root: None}
-        for worker in self.workers:
-            switch = self.edge(worker.host, fabric)
-            while switch not in found:
-                found[switch] = None
-                switch = self.parents[switch]
-        return tuple(found)
-
 
 @dataclass(frozen=True)
 class TreeAtSwitch:
     """A tree as one of its switches sees it."""
 
-    tree: Tree
+    tree: TreeRun
     switch: str
     fabric: Fabric
 
@@ -93,7 +57,7 @@ class TreeAtSwitch:
         """The bitmap of the workers behind each child, which is a host or a switch."""
         found: dict[str, int] = {}
         for bit, worker in enumerate(self.tree.workers):
-            below, node = worker.host, self.tree.edge(worker.host, self.fabric)
+            below, node = worker.host, self.fabric.neighbour[worker.host, 0]
             while node != self.switch and node != self.tree.root:
                 below, node = node, self.tree.parents[node]
             if node == self.switch:
@@ -115,6 +79,7 @@ class TreeAtSwitch:
     def entries(self) -> tuple[TableEntry, ...]:
         """Return the entries of the tree, in the order in which they may be written."""
         tree, number = self.tree, self.tree.number
+        key: dict[str, Match] = {"tree": number, "session": tree.session}
         towards = self._towards_fallback()
         host = self.fabric.hosts[tree.fallback]
         found = [
@@ -132,7 +97,7 @@ class TreeAtSwitch:
         found.append(
             entry(
                 "aggregation_holder",
-                {"tree": number, "session": tree.session},
+                key,
                 "hand_over",
                 src=ipv4(self.fabric.hosts[tree.workers[0].host].ipv4),
                 src_port=tree.workers[0].port,
@@ -144,7 +109,6 @@ class TreeAtSwitch:
             )
         )
         places = tree.places.get(self.switch)
-        key: dict[str, Match] = {"tree": number, "session": tree.session}
         if places is None:
             found.append(entry("aggregation_tree", key, "pass_on"))
         else:
@@ -155,7 +119,7 @@ class TreeAtSwitch:
                     key,
                     "aggregate",
                     first=places.first,
-                    mask=places.size - 1,
+                    mask=places.mask,
                     start=places.start,
                     all=sum(self.behind.values()),
                     take=places.take,

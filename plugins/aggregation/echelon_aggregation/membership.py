@@ -1,4 +1,4 @@
-"""Where a process finds its group: a file that ECHELON_AGGREGATION names, the same one for all workers.
+"""The file in which a process finds its group. ECHELON_AGGREGATION names it; it is the same for all workers.
 
     tree: 1
     session: 1
@@ -63,7 +63,7 @@ class Membership(Section):
     """Switches of the tree spread results of the fallback."""
     least_timeout_s: Annotated[float, Field(gt=0, le=1)] = 0.01
     silence_s: Annotated[float, Field(gt=0)] = 5.0
-    """After such a time without a word of another worker, or without any result, the group ends."""
+    """The time without a word of another worker, or without any result, after which the group ends."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -32,7 +32,7 @@ class Claim:
     places: int
     """The number at each of its switches, a power of two: two for each block of a worker's window."""
     due_s: Number = 0
-    """When its blocks are due (`first` and `share` do not ask)."""
+    """The time at which its blocks are due (`first` and `share` do not ask)."""
 
 
 @dataclass(frozen=True, slots=True)

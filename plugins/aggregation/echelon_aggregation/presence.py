@@ -1,4 +1,4 @@
-"""Whether the others of a group are still there: what a worker that waits would otherwise wait for without end.
+"""The presence of the others of a group, for which a worker would otherwise wait without end.
 
 Each process says in the group's store that it lives, and how many collectives it has begun. One that waits for long
 reads what the others said. Pure: the store's texts and times in, a cause out.

@@ -43,7 +43,7 @@ class Station:
         self.submitted = 0
         """The number of collectives that this worker has begun."""
         self.progress_at = monotonic()
-        """When a result has come last, or a collective was begun."""
+        """The time when the last result came or the last collective was begun."""
         self._thread = Thread(target=self._run, name=f"aggregation-{rank}", daemon=True)
         self._thread.start()
 

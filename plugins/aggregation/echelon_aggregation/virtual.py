@@ -33,8 +33,8 @@ from echelon.targets.virtual import VirtualSwitches
 from echelon_aggregation.fallback import Fallback
 from echelon_aggregation.frames import Endpoint, Frames, read
 from echelon_aggregation.group import Group
-from echelon_aggregation.installed import Places, Tree, TreeAtSwitch
-from echelon_aggregation.installed import Worker as TreeWorker
+from echelon_aggregation.installed import TreeAtSwitch, TreeRun, WorkerPort
+from echelon_aggregation.memory import TAKES, Grant
 from echelon_aggregation.wire import HEADER_BYTES, PORT, Packet
 from echelon_aggregation.worker import Worker, all_reduce
 
@@ -50,7 +50,7 @@ _WORKER_PORT = 5000
 _SEGMENT_BYTES = 62 + HEADER_BYTES + 4 * VALUES
 """Length of a frame in the ring: that of a packet of the protocol with all its values."""
 
-Install = Callable[[VirtualSwitches, Fabric, Tree], None]
+Install = Callable[[VirtualSwitches, Fabric, TreeRun], None]
 """What makes the switch of a fabric aggregate a tree."""
 
 
@@ -97,7 +97,7 @@ class Installer:
     def __exit__(self, *_: object) -> None:
         self._runner.close()
 
-    def __call__(self, testbed: VirtualSwitches, fabric: Fabric, tree: Tree) -> None:
+    def __call__(self, testbed: VirtualSwitches, fabric: Fabric, tree: TreeRun) -> None:
         target = TARGETS["softswitch"]
         options, (name,) = target.options(), fabric.switches
         device = fabric.switches[name].device_id
@@ -229,10 +229,18 @@ def around_ring(install: Install, workers: int, values: int) -> Outcome:
     return Outcome("ring", workers, values, seconds, 0, 0, all(np.array_equal(each, exact) for each in sums))
 
 
-def _tree(fabric: Fabric, memory: bool) -> Tree:
+def _tree(fabric: Fabric, memory: bool) -> TreeRun:
     """Return the tree of all hosts at the only switch."""
-    workers = [TreeWorker(host, _WORKER_PORT) for host in fabric.hosts]
-    return Tree(1, 1, workers, workers[0].host, {}, "tor", {"tor": Places(0, 2 * WINDOW)} if memory else {})
+    workers = [WorkerPort(host, _WORKER_PORT) for host in fabric.hosts]
+    return TreeRun(
+        1,
+        1,
+        workers,
+        workers[0].host,
+        {},
+        "tor",
+        {"tor": Grant(0, 2 * WINDOW - 1, 0, TAKES["share"])} if memory else {},
+    )
 
 
 def _testbed(fabric: Fabric) -> AbstractContextManager[VirtualSwitches]:

@@ -45,10 +45,10 @@ class Collective:
     size: int
     """The number of values of the whole array."""
     start: int = 0
-    """Where the kept part begins."""
+    """The index of the first value that is kept."""
     done: bool = False
     bound: float = 0.0
-    """By how much a value of the result may be off, before it is rounded to 24 bits."""
+    """The largest error of a value of the result, before it is rounded to 24 bits."""
     left: int = 0
     """The number of chunks that have no sum yet."""
     exponents: list[int] = field(default_factory=list)
@@ -95,7 +95,7 @@ class _Slot:
     """How often it was sent."""
     sent_at: float = 0.0
     due: float = 0.0
-    """When it is sent again."""
+    """The time at which it is sent again."""
     results: deque[Packet] = field(default_factory=lambda: deque(maxlen=2))
 
 
@@ -130,7 +130,7 @@ class Worker:
         """Blocks that have not been sent, the first one in front."""
         self._under_way = 0
         self._timers: list[tuple[float, int]] = []
-        """When a slot's timer may be due; the slot knows when it is."""
+        """Times at which a slot's timer may be due, and the slot, which knows when it is."""
         self._limit = float(group.window)
         """The number of slots that may have a packet under way."""
         self._halved_until = 0.0
@@ -207,12 +207,9 @@ class Worker:
     def _begin_task(self, slot: _Slot) -> None:
         """Prepare the first block of the slot's first task."""
         task, number = slot.tasks[0], slot.block & (self.group.window - 1)
-        if task.is_real:
-            slot.chunk = number - self.group.window
-            self._prepare(slot, ZERO)
-        else:
-            slot.chunk = number
-            self._prepare(slot, ZERO)
+        # Real numbers begin with a block that only agrees on an exponent.
+        slot.chunk = number - self.group.window if task.is_real else number
+        self._prepare(slot, ZERO)
 
     def _take(self, slot: _Slot, result: Packet) -> None:
         """Write a result into its collective, and prepare the slot's next block."""

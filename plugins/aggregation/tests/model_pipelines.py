@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from echelon.fabric.model import Fabric
 from echelon.lab.endhosts.shim import FlowAddress, headers
 from echelon.targets.virtual import VirtualSwitches
-from echelon_aggregation.installed import Tree
+from echelon_aggregation.installed import TreeRun
 from echelon_aggregation.wire import PORT, decode
 from plugins.aggregation.tests.reference_switch import Datagram, Entry, Member, Switch
 from softswitch.virtual import VirtualSwitch
@@ -39,7 +39,7 @@ class Departed:
 class ModelPipelines:
     """A switch that knows aggregation packets from the model, and forwards all others."""
 
-    def __init__(self, fabric: Fabric, tree: Tree) -> None:
+    def __init__(self, fabric: Fabric, tree: TreeRun) -> None:
         self.switch = switch = Switch()
         self._macs = {host.ipv4: host.mac for host in fabric.hosts.values()}
         ports = {host: fabric.port_to["tor", host] for host in fabric.hosts}
@@ -52,7 +52,7 @@ class ModelPipelines:
         children = tuple((ports[worker.host], at) for worker, at in zip(tree.workers, addresses, strict=True))
         places = tree.places.get("tor")
         everyone = (1 << len(addresses)) - 1
-        switch.trees[key] = places and Entry(places.first, places.size - 1, everyone, children)
+        switch.trees[key] = places and Entry(places.first, places.mask, everyone, children)
         switch.holders[key] = addresses[0], (fabric.hosts[tree.fallback].ipv4, PORT)
 
     def ingress(self, port: int, data: bytes, now_ns: int, /) -> Sequence[Queued]:
@@ -74,7 +74,7 @@ class ModelPipelines:
         return [Departed(queued.port, queued.frame)]
 
 
-def install_model(testbed: VirtualSwitches, fabric: Fabric, tree: Tree) -> None:
+def install_model(testbed: VirtualSwitches, fabric: Fabric, tree: TreeRun) -> None:
     """Make the only switch do what the model does."""
     node = testbed.switches["tor"]
     assert isinstance(node, VirtualSwitch)

@@ -41,7 +41,7 @@ class Datagram:
     src: Address
     dst: Address
     due: int = 0
-    """When the flow of the packet is due, as this switch knows it."""
+    """The time at which the packet's flow is due, as this switch knows it."""
     congested: bool = False
     """Whether the IP header says congestion experienced."""
 
@@ -104,11 +104,11 @@ class Switch:
 
     def __init__(self) -> None:
         self.members: dict[tuple[int, int], tuple[Member, int]] = {}
-        """By tree and port: who is there, and the bitmap of the workers behind a child."""
+        """Who is at a port, for a tree, and the bitmap of the workers behind a child."""
         self.trees: dict[tuple[int, int], Entry | None] = {}
-        """By tree and session; None for a switch without memory for it."""
+        """The entry of each tree in a session; None for a switch without memory for it."""
         self.holders: dict[tuple[int, int], tuple[Address, Address]] = {}
-        """By tree and session: addresses for a sum that is handed over, of a worker and of the fallback."""
+        """Addresses of a worker and of the fallback, for a sum that a tree hands over in a session."""
         self.routes: dict[str, int] = {}
         """Ports by host."""
         self.places: dict[int, Place] = {}

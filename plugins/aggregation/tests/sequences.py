@@ -72,11 +72,11 @@ class Job:
     workers: list[Worker]
     fallback: Fallback
     given: list[list[Collective]] = field(default_factory=list)
-    """For each worker, what it was given, in order."""
+    """The collectives that each worker was given, in order."""
     expected: list[Any] = field(default_factory=list)
     ended: bool = False
     woken_at: dict[int, float] = field(default_factory=dict)
-    """When each worker is woken next."""
+    """The time at which each worker is woken next."""
 
     def address(self, worker: int) -> Address:
         return f"host{self.plan.number}.{worker}", 1000 + worker

@@ -1,4 +1,4 @@
-"""When a worker that waits may stop waiting."""
+"""Causes for which a worker that waits stops waiting."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def compare(
 
 _LOSSES = (0.0, 0.0001, 0.001, 0.01)
 _LONGER = 8
-"""By how much longer than the others the sums are for which links lose packets."""
+"""The factor by which sums on links that lose packets are longer than the others."""
 _OUTCOMES = (
     Column("way"),
     Column("workers", right=True),
