@@ -61,6 +61,8 @@ class Outcome:
     way: str
     workers: int
     values: int
+    loss: float
+    """The chance with which a link to a host loses a packet."""
     seconds: Fraction
     lost: int
     sent_again: int
@@ -179,6 +181,7 @@ def in_network(install: Install, workers: int, values: int, loss: float = 0.0, m
         "in the network" if memory else "parameter server",
         workers,
         values,
+        loss,
         Fraction(ended_ns - began_ns, _NS),
         lost,
         sum(core.tally.resent for core in cores),
@@ -226,7 +229,7 @@ def around_ring(install: Install, workers: int, values: int) -> Outcome:
         testbed.run(lambda: not left)
     exact = _sum(arrays)
     seconds = Fraction(ended_ns - began_ns, _NS)
-    return Outcome("ring", workers, values, seconds, 0, 0, all(np.array_equal(each, exact) for each in sums))
+    return Outcome("ring", workers, values, 0.0, seconds, 0, 0, all(np.array_equal(each, exact) for each in sums))
 
 
 def _tree(fabric: Fabric, memory: bool) -> TreeRun:

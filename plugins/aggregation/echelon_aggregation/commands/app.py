@@ -120,6 +120,7 @@ _OUTCOMES = (
     Column("way"),
     Column("workers", right=True),
     Column("values", lambda of: f"{of.values:,}", right=True),
+    Column("loss", lambda of: f"{of.loss:.2%}", right=True),
     Column("time", lambda of: f"{float(of.seconds) * 1e6:,.0f} µs", right=True),
     Column("rate of each worker", lambda of: f"{float(of.rate_bps) / 1e9:.2f} Gbit/s", right=True),
     Column("lost", right=True),
