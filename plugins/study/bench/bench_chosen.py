@@ -36,7 +36,7 @@ class _Watched(Daemon):
     def __init__(self, config: Path) -> None:
         self.lag = config.with_name("lag.json")
         command = [sys.executable, "-m", "plugins.study.bench.lag", self.lag, "serve", "--config", config]
-        Process.__init__(self, config.stem, command, cwd=config.parent)
+        Process.__init__(self, config.stem, *map(str, command), cwd=config.parent)
 
 
 def bench() -> list[Row]:
