@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from echelon.control.errors import RefusedError, UnknownError
@@ -77,7 +78,8 @@ class JobStore:
     def restore(self, snapshot: Snapshot) -> None:
         """Take over what was saved. Raises `DocumentError` for a job that this version cannot read."""
         settings = snapshot["settings"]
-        for name, document in sorted(snapshot["jobs"].items(), key=lambda item: float(item[1]["accepted_at"])):
+        jobs = sorted(snapshot["jobs"].items(), key=lambda one: (float(one[1]["accepted_at"]), one[0]))
+        for name, document in jobs:
             try:
                 self.keep(from_document(document))
             except DocumentError as error:
@@ -137,10 +139,15 @@ class JobStore:
         """Hold a job that is saved."""
         self.generation += 1
         line = self.lines.get(job.name)
-        if line is None:
-            self.lines[job.name] = JobLine(job, self.generation)
-        else:
+        if line is not None:
             line.change(job, self.generation)
+            return
+        # Jobs are built side by side, so one may be ready after those that came later: it goes before them, as it
+        # does after a restart.
+        later = list(takewhile(lambda name: _turn(self.jobs[name]) > _turn(job), reversed(self.lines)))
+        self.lines[job.name] = JobLine(job, self.generation)
+        for name in reversed(later):
+            self.lines[name] = self.lines.pop(name)
 
     def correct(self, job: RegisteredJob) -> None:
         """Hold a job with what switches observed of it, which is not saved."""
@@ -187,3 +194,8 @@ class JobStore:
 def ends_of(a: str, b: str) -> LinkEnds:
     """Return a link's name, whichever end comes first."""
     return (a, b) if a < b else (b, a)
+
+
+def _turn(job: RegisteredJob) -> tuple[float, str]:
+    """Return what jobs are ordered by."""
+    return job.accepted_at, job.name
