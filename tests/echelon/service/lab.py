@@ -33,7 +33,7 @@ from echelon.fabric.load import load_fabric
 from echelon.fabric.model import Fabric
 from echelon.service.store import Candidate, open_store
 
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 RULE = {"plan": "rule"}
 """Parameters of `echelon` without searches, which take seconds of a processor and change the plan again."""
 

@@ -3,7 +3,8 @@
 A client needs no token to connect, so connections are limited before any request arrives. Each one takes a file
 descriptor of the process, as the sessions with switches and the files of the store do. Clients that have shown no token
 are *strangers*. They have a part of the connections, and at a limit one of theirs makes room for a new one: the one
-that has been idle, or has left its answer unread, for longest. So clients that hold connections lock nobody out.
+that has been idle, or has left its answer unread, for longest. So clients that hold connections lock nobody out. Where
+tokens can be seen, clients who show one do not stand in line behind strangers either.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import re
 import resource
 import socket
 import ssl
+import struct
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,12 +48,14 @@ HEADER_BYTES = 32 << 10
 """Maximum size of request line and headers together, in bytes."""
 FEWEST = 4
 """Number of connections that are accepted however few descriptors the process has."""
-STRANGERS_PER_S = 500
-"""The most connections of strangers that are accepted in a second, where a token can be seen before that. The request
-of a large file takes some milliseconds, and those who connect again and again must leave the event loop to others."""
+STRANGERS_PER_S = 100
+"""The most connections of strangers that are served in a second, where a token can be seen before that. The request of
+a large file takes some milliseconds, and those who connect again and again must leave the event loop to others."""
 DEFER_S = 1
 """How long the kernel waits for the first bytes of a connection before it hands it over."""
 PEEKED_BYTES = 8192
+_RESET = struct.pack("ii", 1, 0)
+"""The option by which closing a connection drops what its client has not read: else the kernel keeps it for minutes."""
 
 _TOKEN = re.compile(rb"\r\nauthorization:[ \t]*bearer[ \t]+([!-~]+)[ \t]*\r\n", re.IGNORECASE)
 
@@ -65,6 +70,9 @@ class ConnectionLimits:
     """Maximum number of connections from one IPv4 address or IPv6 /64 network. A Unix socket has only `total`."""
     strangers: float = 0.75
     """The part of both that clients without a token may have, where there are tokens."""
+    waiting: int = 4096
+    """Maximum number of clients without a token that wait for one of their connections, where tokens can be seen. They
+    are not closed before their turn, as they would connect again at once."""
     request_s: float = 10.0
     """Longest time for the TLS handshake, and for a request's line and headers to arrive."""
     stalled_s: float = 30.0
@@ -83,13 +91,14 @@ def affordable(limits: ConnectionLimits, switches: int) -> tuple[ConnectionLimit
     reserved = in_use + DESCRIPTORS_IN_RESERVE + DESCRIPTORS_PER_SWITCH * switches
     total = max(FEWEST, descriptors - reserved)
     if total >= limits.total:
-        return limits, None
+        # Clients that wait take what no connection needs.
+        return replace(limits, waiting=min(limits.waiting, total - limits.total)), None
     warning = (
         f"the API accepts {total} connections at a time, not {limits.total}: this process may open {descriptors} "
         f"files, and {reserved} of these are for {switches} switches, store and log "
         f"(raise LimitNOFILE or 'ulimit -n' to {reserved + limits.total}, or lower limits.connections)"
     )
-    return replace(limits, total=total), warning
+    return replace(limits, total=total, waiting=0), warning
 
 
 class _StrictConnection(h11.Connection):
@@ -181,7 +190,7 @@ class _Timeout:
     def start(self, transport: asyncio.Transport) -> None:
         """Start the timer, unless it runs already."""
         if self._timer is None and not transport.is_closing():
-            self._timer = asyncio.get_running_loop().call_later(self._after_s, transport.abort)
+            self._timer = asyncio.get_running_loop().call_later(self._after_s, _abort, transport)
 
     def stop(self) -> None:
         if self._timer is not None:
@@ -245,8 +254,13 @@ class Listener:
         """Connections whose TLS handshake is not over."""
         self._strangers, self._known = _Crowd(), _Crowd()
         """All connections, those included."""
+        self._waiting = deque[tuple[socket.socket, str]]()
+        """Strangers, with their origins, whose turn comes."""
+        self._next: asyncio.TimerHandle | None = None
+        """The turn of the next one."""
         self._retry: asyncio.TimerHandle | None = None
-        if tokens is not None and tls is None and listening.family != socket.AF_UNIX:
+        self._sees_tokens = tokens is not None and tls is None
+        if self._sees_tokens and listening.family != socket.AF_UNIX:
             # Who shows a token with the first bytes is seen at the door.
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_S)
 
@@ -263,46 +277,74 @@ class Listener:
         if self._socket.fileno() != -1:
             asyncio.get_running_loop().remove_reader(self._socket.fileno())
             self._socket.close()
+        if self._next is not None:
+            self._next.cancel()
+        for accepted, _ in self._waiting:
+            accepted.close()
+        self._waiting.clear()
         for task in self._opening.values():
             task.cancel()
 
     def _accept(self) -> None:
-        for _ in range(ACCEPTS_AT_A_TIME):
-            try:
-                accepted, address = self._socket.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if self._socket.fileno() == -1:
-                    return  # closed since the event loop saw the connection
+        for accepted, origin in islice(iter(self._arrival, None), ACCEPTS_AT_A_TIME):
+            known = self._shows_token(accepted)
+            if known or not self._sees_tokens:
+                if self._make_room(accepted, origin, known=known):
+                    # The descriptor is free in the next turn of the event loop, and not before.
+                    break
+            elif len(self._waiting) < self._limits.waiting:
+                self._waiting.append((accepted, origin))
+            else:
+                self._refuse(accepted, origin, f"{len(self._waiting)} clients without a token wait")
+        self._serve_waiting()
+
+    def _serve_waiting(self) -> None:
+        """Serve one stranger in each turn of the event loop, which others need, too."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        if self._waiting:
+            delay_s = self._rates.admit("", STRANGERS_PER_S)
+            if not delay_s:
+                self._make_room(*self._waiting.popleft(), known=False)
+            self._next = asyncio.get_running_loop().call_later(delay_s, self._serve_waiting)
+
+    def _make_room(self, accepted: socket.socket, origin: str, *, known: bool) -> bool:
+        """Serve a connection, and return whether there was no room, so that another one was closed for it or it was
+        refused."""
+        rivals = self._rivals(origin, 1.0 if known else self._limits.strangers)
+        if not rivals:
+            self._serve(accepted, origin, known=known)
+            return False
+        ending = [one for one in rivals if one.may_end or (known and not one.is_known)]
+        idle = min(ending, key=lambda one: (one.is_known, one.idle_since), default=None)
+        problem = f"{len(rivals)} connections are open (see limits.connections and connections_per_address)"
+        if idle is None:
+            self._refuse(accepted, origin, problem)
+        else:
+            log.warning("idle connection closed", address=idle.origin, problem=problem)
+            self._drop(idle)
+            self._serve(accepted, origin, known=known)
+        return True
+
+    def _refuse(self, accepted: socket.socket, origin: str, problem: str) -> None:
+        accepted.close()
+        log.warning("connection refused", address=origin, problem=problem)
+
+    def _arrival(self) -> tuple[socket.socket, str] | None:
+        """Accept a connection, and return it with its origin; None: there is none, or no descriptor for it."""
+        try:
+            accepted, address = self._socket.accept()
+            return accepted, _origin(address)
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return None
+        except OSError as error:
+            if self._socket.fileno() != -1:  # else it was closed since the event loop saw the connection
                 log.error("cannot accept connections", problem=f"{error.strerror or error} (raise 'ulimit -n')")
                 loop = asyncio.get_running_loop()
                 loop.remove_reader(self._socket.fileno())
                 self._retry = loop.call_later(RETRY_S, self.start)
-                return
-            origin, token = _origin(address), self._shows_token(accepted)
-            if not token and self._is_crush():
-                accepted.close()
-                if not self._rates.admit("told", 1):
-                    problem = f"clients without a token make more than {STRANGERS_PER_S} connections in a second"
-                    log.warning("connection refused", address=origin, problem=problem)
-                continue
-            rivals = self._rivals(origin, 1.0 if token else self._limits.strangers)
-            if not rivals:
-                self._serve(accepted, origin, known=token)
-                continue
-            ending = [one for one in rivals if one.may_end or (token and not one.is_known)]
-            idle = min(ending, key=lambda one: (one.is_known, one.idle_since), default=None)
-            problem = f"{len(rivals)} connections are open (see limits.connections and connections_per_address)"
-            if idle is None:
-                log.warning("connection refused", address=origin, problem=problem)
-                accepted.close()
-                continue
-            log.warning("idle connection closed", address=idle.origin, problem=problem)
-            self._drop(idle)
-            self._serve(accepted, origin, known=token)
-            # Its descriptor is free in the next turn of the event loop, and not before.
-            return
+            return None
 
     def _rivals(self, origin: str, part: float) -> Collection[ClientConnection]:
         """Return the connections of which one must close for another one from `origin`; empty: none needs to.
@@ -319,15 +361,9 @@ class Listener:
             return [*self._strangers.most(), *self._known.all()]
         return self._strangers.most() if self._strangers.count >= max(1, int(limits.total * part)) else ()
 
-    def _is_crush(self) -> bool:
-        """Return whether the strangers of this second have all been accepted."""
-        if self._tokens is None or self._tls is not None:
-            return False
-        return self._rates.admit("", STRANGERS_PER_S) > 0
-
     def _shows_token(self, accepted: socket.socket) -> bool:
         """Return whether the first bytes of a connection, which stay to be read, have a token that is valid."""
-        if self._tokens is None or self._tls is not None:
+        if self._tokens is None or not self._sees_tokens:
             return False
         try:
             shown = _TOKEN.search(accepted.recv(PEEKED_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT))
@@ -340,7 +376,7 @@ class Listener:
         if connection in self._opening:
             self._opening[connection].cancel()
         else:
-            connection.transport.abort()
+            _abort(connection.transport)
 
     def _forget(self, connection: ClientConnection) -> bool:
         return self._strangers.discard(connection) or self._known.discard(connection)
@@ -371,6 +407,14 @@ class Listener:
         (self._known if known else self._strangers).add(connection)
         self._opening[connection] = opening
         opening.add_done_callback(opened)
+
+
+def _abort(transport: asyncio.Transport) -> None:
+    """Close a connection at once, and free what its client has left unread."""
+    end = transport.get_extra_info("socket")
+    if end is not None and end.family != socket.AF_UNIX:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    transport.abort()
 
 
 def _origin(address: object) -> str:

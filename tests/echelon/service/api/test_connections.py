@@ -171,6 +171,19 @@ def test_strangers_who_do_not_read_keep_nobody_out(limits: dict[str, int]) -> No
         assert answered(known) == b"HTTP/1.1 200 OK", "strangers do not close it"
 
 
+def test_who_shows_a_token_does_not_stand_in_line_behind_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STRANGERS_PER_S", 1)
+    with guarded() as running, ExitStack() as held:
+        strangers = [held.enter_context(connect(running)) for _ in range(150)]
+        for stranger in strangers:
+            stranger.sendall(ASKED)
+        assert answered(held.enter_context(connect(running))) == b"HTTP/1.1 200 OK"
+        assert strangers[0].recv(15) == b"HTTP/1.1 200 OK"
+        strangers[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):  # its turn comes: closed, it would connect again at once
+            strangers[-1].recv(1)
+
+
 def test_strangers_have_a_part_of_the_connections() -> None:
     with guarded(total=4) as running, ExitStack() as held:
         strangers = []
@@ -184,7 +197,7 @@ def test_strangers_have_a_part_of_the_connections() -> None:
 
 def test_strangers_who_come_too_fast_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RequestRates, "admit", lambda self, name, per_s: 1.0)
-    with guarded() as running, ExitStack() as held:
+    with guarded(waiting=0) as running, ExitStack() as held:
         stranger = held.enter_context(connect(running))
         stranger.sendall(ASKED)
         assert is_closed(stranger)
@@ -296,5 +309,6 @@ def test_connections_leave_descriptors_for_switches(few_files: int) -> None:
     fewer, _ = affordable(wanted, switches=20)
     assert fewer.total < lowered.total - 10
     assert affordable(wanted, switches=10_000)[0].total == FEWEST
-    small = ConnectionLimits(total=50)
-    assert affordable(small, switches=10) == (small, None)
+    small, warning = affordable(ConnectionLimits(total=50, request_s=7.0), switches=10)
+    assert (small.total, small.request_s, warning) == (50, 7.0, None)
+    assert 0 < small.waiting < few_files - 50
