@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import compress, filterfalse
 from operator import attrgetter, is_not
-from typing import Protocol, Self, runtime_checkable
+from typing import Self
 
 from echelon.allocation import ActiveFlow, Allocator
 from echelon.control.jobs import RegisteredJob, check_hosts
@@ -34,7 +34,7 @@ from echelon.lowering.lower import Lowering, LoweringError, limits
 from echelon.lowering.numbering import Numbering
 from echelon.plan import FlowPlan, Plan, PlanError
 from echelon.policies import make_policy
-from echelon.policies.base import Carried, Choice, Group, Labelled, Policy, Search, Searching
+from echelon.policies.base import Choice, Group, Labelled, Policy, Search, Searching, carried_by
 from echelon.policies.schedule import to_levels, to_schedule
 from echelon.rankings.fixed import Fixed
 
@@ -503,7 +503,7 @@ class Planner:
     ) -> Planned:
         changed = self._note_routes(made.plan) | self._numbering.take_changed()
         kept = {name: self._document(name) for name in sorted(changed)}
-        carried = _carried_by(made.policy, self._chosen)
+        carried = _document_carried(made.policy, self._chosen)
         as_before, self._carried = carried == self._carried, carried
         return Planned(
             self.version,
@@ -545,7 +545,8 @@ class Planner:
             if (carried := self._carried.get("carried")) and self._carried == _document_of(chosen, carried):
                 # Another version of a policy may have carried something else: better another plan than none.
                 with suppress(ValueError, KeyError, TypeError, AttributeError):
-                    policy.carried.take(carried)  # type: ignore[attr-defined]
+                    if (of_policy := carried_by(policy)) is not None:
+                        of_policy.take(carried)
             self._asked = policy
             self._searched = {}
             self._paths = Router()
@@ -563,18 +564,10 @@ class _Made:
     intents: Mapping[str, Intent]
 
 
-@runtime_checkable
-class Carrying(Protocol):
-    """A policy whose next plan depends on its last ones."""
-
-    carried: Carried
-
-
-def _carried_by(policy: Policy, chosen: ChosenPolicy | None) -> Document:
+def _document_carried(policy: Policy, chosen: ChosenPolicy | None) -> Document:
     """Return the document that is saved of a policy; an empty one if it carries nothing."""
-    if chosen is None or not isinstance(policy, Carrying) or not isinstance(policy.carried, Carried):
-        return {}
-    return _document_of(chosen, policy.carried.to_document())
+    carried = carried_by(policy)
+    return {} if chosen is None or carried is None else _document_of(chosen, carried.to_document())
 
 
 def _document_of(chosen: ChosenPolicy, carried: Document) -> Document:

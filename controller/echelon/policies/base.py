@@ -51,6 +51,12 @@ class Policy(Protocol):
         """
 
 
+def carried_by(policy: Policy) -> Carried | None:
+    """Return that part of a policy; None: its plans do not depend on those before."""
+    carried = getattr(policy, "carried", None)
+    return carried if isinstance(carried, Carried) else None
+
+
 Group = frozenset[str]
 """The names of jobs that share links, directly or through others."""
 

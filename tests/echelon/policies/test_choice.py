@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -188,6 +189,18 @@ def test_a_restart_goes_on_with_the_chosen_plan() -> None:
     other = Echelon(Echelon.Parameters(draws=0))
     other.take(policy.to_document())
     assert other.plan(jobs, fabric) == chosen
+
+
+@pytest.mark.parametrize("order", ["left", "memory", "normalised", "deadline", "setf"])
+def test_a_restart_changes_no_plan_that_depends_on_those_before(order: str) -> None:
+    jobs, fabric = mix(3, 4), pairs(4, spines=2)
+    policy, other = make_policy("echelon", order=order), make_policy("echelon", order=order)
+    assert isinstance(policy, Echelon)
+    assert isinstance(other, Echelon)
+    for count in (1, 2, 3, 4):
+        plan = policy.plan(jobs[:count], fabric)
+    other.take(json.loads(json.dumps(policy.to_document())))
+    assert other.plan(jobs, fabric) == plan
 
 
 @given(st.integers(0, 10**6))

@@ -73,9 +73,15 @@ def state(site: Site, client: Client) -> State:
 
 
 def settled(client: Client) -> Any:
-    """Wait until nothing is under way and every switch is ready; return the status."""
+    """Wait until nothing is under way, every switch is ready and no link is taken for down, as that of a switch that
+    answers too late is; return the status."""
     give_up_at = time.monotonic() + PATIENCE_S
-    while not ((status := client.status()).settled and not status.searching and set(status.switches) == {"ready"}):
+    while not (
+        (status := client.status()).settled
+        and not status.searching
+        and set(status.switches) == {"ready"}
+        and not any(link.state == "down" for link in client.links())
+    ):
         assert time.monotonic() < give_up_at, (status, client.switches())
         time.sleep(0.01)
     return status

@@ -29,7 +29,7 @@ from echelon.jobs.graph import Ends, Job
 from echelon.kept import Kept
 from echelon.paths import check_names, links_of
 from echelon.plan import FlowPlan, Plan, PlanError, PortSchedule
-from echelon.policies.base import Choice, Group, GroupPlan, Policy
+from echelon.policies.base import Choice, Group, GroupPlan, Policy, carried_by
 from echelon.policies.echelon.candidates import ALONE, AT_ONCE, CandidatePlan, candidates
 from echelon.policies.echelon.search import Doubt, NoSearch, PlanSearch
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
@@ -207,13 +207,19 @@ class Echelon:
         return {group: self._found[group] for group in self._groups}
 
     def to_document(self) -> dict[str, Any]:
-        """Return the chosen plans and the numbers that tell copies apart."""
+        """Return the chosen plans, what their planners carry, and the numbers that tell copies apart."""
+        carried = [(key, carried_by(planner)) for key, (planner, _) in self._planners.items()]
         return {
             "places": dict(self._places),
             "chosen": [
                 {"jobs": sorted(group), **found.candidate.to_document()}
                 for group, found in self.choices.items()
                 if found.candidate != self._at_once
+            ],
+            "carried": [
+                {"jobs": None if group is None else sorted(group), **plan.to_document(), "by": of.to_document()}
+                for (plan, group), of in carried
+                if of is not None
             ],
         }
 
@@ -225,6 +231,12 @@ class Echelon:
             for chosen in document["chosen"]
         }
         self._places, self._found, self._groups = places, found, tuple(found)
+        for one in document.get("carried", ()):
+            plan, group = CandidatePlan.of_document(one), one["jobs"] and frozenset(map(str, one["jobs"]))
+            planner = plan.planner()
+            if (carried := carried_by(planner)) is not None:
+                carried.take(one["by"])
+            self._planners[plan, group] = planner, plan.chooser()
 
     def _numbered(self, jobs: Sequence[Job]) -> dict[str, int]:
         """Return a number for each job: its own, or the smallest that no other has."""
