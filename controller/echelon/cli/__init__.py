@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from echelon.cli import completion, files, jobs, plots, runs, service, serving, traffic, watch
+from echelon.cli import completion, files, jobs, plots, policies, runs, service, serving, traffic, watch
 from echelon.cli.doors import COMPARE, DESCRIBE, LOOK, OPERATE, RUN, GroupWithDoors
 
 __all__ = ["app", "main"]
@@ -48,6 +48,7 @@ app.command(rich_help_panel=DESCRIBE)(files.fabric)
 app.add_typer(traffic.app, name="traffic", rich_help_panel=DESCRIBE)
 app.command(rich_help_panel=DESCRIBE)(files.show)
 app.command(rich_help_panel=DESCRIBE)(files.check)
+app.command(rich_help_panel=COMPARE)(policies.policies)
 app.command(rich_help_panel=COMPARE)(plots.plot)
 app.add_typer(jobs.app, name="job", rich_help_panel=OPERATE)
 app.add_typer(service.policy, name="policy", rich_help_panel=OPERATE)

@@ -97,6 +97,8 @@ class Aalo:
     """
 
     name = "aalo"
+    needs = "which flows are a coflow"
+    source = "SIGCOMM '15"
 
     class Parameters(Section):
         """The queues of D-CLAS."""

@@ -36,6 +36,8 @@ class Policy(Protocol):
     would give every flow if switches had a queue for each: the central scheduler of a reactive policy turns them into
     weights of queues, and the fluid simulator's ideal mode runs them as they are.
 
+    Its class may say in `needs` what it has to know or have, in a few words, and in `source` where it was published.
+
     A policy whose plans depend on those before has it in an attribute `carried`. The service keeps that, so that a
     restart changes no plan.
     """

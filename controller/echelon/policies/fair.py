@@ -21,6 +21,7 @@ class Fair:
     """Max-min fair rates, flow by flow."""
 
     name = "fair"
+    needs = "nothing"
     Parameters = NoParameters
 
     def __init__(self, parameters: NoParameters | None = None) -> None:

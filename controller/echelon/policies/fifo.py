@@ -18,6 +18,7 @@ class Fifo:
     """One queue for all flows. The senders determine how it divides the link; see `echelon.fluid.sharing`."""
 
     name = "fifo"
+    needs = "nothing"
     Parameters = NoParameters
 
     def __init__(self, parameters: NoParameters | None = None) -> None:

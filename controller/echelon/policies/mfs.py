@@ -43,6 +43,8 @@ class Mfs:
     """
 
     name = "mfs"
+    needs = "job files"
+    source = "arXiv 2603.17456"
 
     class Parameters(Section):
         """The bound from which a flow counts as late."""

@@ -50,6 +50,8 @@ class Mltcp:
     """Connections by their progress in the iteration."""
 
     name = "mltcp"
+    needs = "bytes of an iteration"
+    source = "HotNets '24"
 
     class Parameters(Section):
         """The aggressiveness function, and how switches follow it."""

@@ -12,8 +12,11 @@ Listing the names imports no policy. Making one, or asking for its parameters, i
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
@@ -99,6 +102,30 @@ def choices() -> dict[str, dict[str, tuple[str, ...]]]:
         with suppress(PolicyChoiceError):
             properties = _load(name).Parameters.model_json_schema().get("properties", {})
             out[name] = {key: tuple(dict.fromkeys(_values(schema))) for key, schema in properties.items()}
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a policy says of itself, each in a few words; empty: it says nothing."""
+
+    name: str
+    about: str
+    needs: str
+    source: str
+    parameters: Mapping[str, tuple[str, ...]]
+    """The values that each takes, the default first."""
+
+
+def described() -> list[About]:
+    """Return every policy whose module can be imported, in alphabetical order."""
+    out = []
+    for name, parameters in choices().items():
+        policy = _load(name)
+        about = (sys.modules[policy.__module__].__doc__ or "").strip().partition("\n")[0].removesuffix(".")
+        about = re.sub(rf"^(the policy of )?{name}: ", "", about, flags=re.IGNORECASE)
+        about = about[:1].upper() + about[1:]
+        out.append(About(name, about, getattr(policy, "needs", ""), getattr(policy, "source", ""), parameters))
     return out
 
 

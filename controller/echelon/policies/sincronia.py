@@ -76,6 +76,8 @@ class Sincronia:
     """
 
     name = "sincronia"
+    needs = "job files, a controller in the loop"
+    source = "SIGCOMM '18"
     Parameters = NoParameters
 
     def __init__(self, parameters: NoParameters | None = None) -> None:

@@ -30,6 +30,8 @@ class Srpt:
     """Every flow by its remaining bytes. Flows in no EchelonFlow take part, because their size is known too."""
 
     name = "srpt"
+    needs = "sizes of flows"
+    source = "SIGCOMM '13"
     Parameters = NoParameters
 
     def __init__(self, parameters: NoParameters | None = None) -> None:

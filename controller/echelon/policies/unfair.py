@@ -33,6 +33,8 @@ class Unfair:
     """Jobs in the order in which they are named: each goes before the next, or gets a multiple of its share."""
 
     name = "unfair"
+    needs = "which flows are a job's"
+    source = "HotNets '22"
 
     class Parameters(Section):
         """The degree of unfairness."""

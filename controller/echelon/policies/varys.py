@@ -30,6 +30,8 @@ class Varys:
     """
 
     name = "varys"
+    needs = "job files, a controller in the loop"
+    source = "SIGCOMM '14"
     Parameters = NoParameters
 
     def __init__(self, parameters: NoParameters | None = None) -> None:

@@ -35,6 +35,8 @@ class Cassini:
     """
 
     name = "cassini"
+    needs = "job files, hosts that delay"
+    source = "NSDI '24"
 
     class Parameters(Section):
         """The enforcement of time shifts."""

@@ -34,6 +34,8 @@ class Crux:
     """
 
     name = "crux"
+    needs = "job files"
+    source = "SIGCOMM '24"
 
     class Parameters(Section):
         """The mechanisms in use, and the effort of compression."""

@@ -45,6 +45,8 @@ class Echelon:
     """
 
     name = "echelon"
+    needs = "job files; hosts that delay and rank help"
+    source = "HotNets '22"
 
     class Parameters(Section):
         """The choice of a plan. Without `plan`, naming an order, paths or shifts means `rule`."""

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from echelon.cli.doors import COMMANDS, COMPARE, RUN, Command
 
+ADVISE = Command(
+    COMPARE,
+    "Say which policy to take for these jobs, why, and what the answer is worth.",
+    "echelon_study.commands.advising:advise",
+)
 EVALUATE = Command(
     COMPARE,
     "Run every policy on random scenarios, and compare it with fair sharing and the physical limit.",

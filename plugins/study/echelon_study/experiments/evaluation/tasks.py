@@ -99,6 +99,15 @@ def evaluate(
     ]
 
 
+def measured(
+    evaluation: Evaluation, store: ResultStore, workers: int, progress: CommandProgress = UNSEEN
+) -> Mapping[str, Mapping[str, Any]]:
+    """Return what `slowdowns` measures of the first scenario, by policy. The arguments and errors are those of
+    `evaluate`."""
+    found, origin = sweep(_tasks(evaluation), store, workers, progress), evaluation.origins[0]
+    return {choice.label: found[_name(origin, choice)].result for choice in evaluation.policies}
+
+
 def _tasks(evaluation: Evaluation) -> list[Task]:
     tasks: list[Task] = []
 

@@ -1,0 +1,20 @@
+"""`echelon policies`: the policies that are installed, without a service."""
+
+from __future__ import annotations
+
+from echelon.cli.tables import AsJson, Column, show, show_json
+
+
+def policies(as_json: AsJson = False) -> None:
+    """List the policies that are installed: what each does, needs and takes, and where it was published.
+
+    Example: echelon policies
+    """
+    from echelon.policies.registry import described
+
+    found = described()
+    if as_json:
+        show_json({"policies": found})
+        return
+    columns = [Column("policy"), Column("what it does", wraps=True), Column("needs", wraps=True), Column("source")]
+    show(columns, [[one.name, one.about, one.needs or "-", one.source or "-"] for one in found], "")
