@@ -44,6 +44,7 @@ def test_every_command_and_option_of_the_table_exists_and_every_command_is_there
     }
     # Those of experiments and files are not the service's.
     assert {leaf.split()[0] for leaf in leaves - named - {"job new"}} <= {
+        "advise",
         "aggregation",
         "capture",
         "init",
@@ -51,6 +52,7 @@ def test_every_command_and_option_of_the_table_exists_and_every_command_is_there
         "run",
         "view",
         "plot",
+        "policies",
         "sweep",
         "place",
         "import",
