@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
+from itertools import repeat
 from math import frexp, ldexp
 from random import Random
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -26,6 +30,8 @@ from echelon_aggregation.wire import PORT, Kind, Packet
 from echelon_aggregation.worker import Collective, Worker, all_reduce, broadcast, reduce_scatter
 from plugins.aggregation.tests.reference_switch import Address, Datagram, Entry, Member, Switch, Take
 
+AT_ONCE = 500
+"""The sequences that a process runs between two reports."""
 MOST_EVENTS = 300_000
 """A sequence that goes on for longer than this does not end."""
 
@@ -394,16 +400,28 @@ def _sum_of_reals(arrays: list[NDArray[np.float32]], chunk: int) -> NDArray[np.f
     return np.array(found, np.float32)
 
 
-def run_many(seeds: Iterator[int] | range) -> Counter[str]:
-    """Run the sequences of these seeds. Raise `AssertionError` with the seed of one that fails."""
+def run_many(seeds: Iterable[int], on: str = "model") -> Counter[str]:
+    """Run the sequences of these seeds. Raise `AssertionError` with the seed of one that fails.
+
+    On "softswitch" or "bmv2" each packet goes through the P4 program as well, which must do what the model does.
+    """
     happened: Counter[str] = Counter()
-    for seed in seeds:
-        try:
-            happened.update(Sequence(seed).run())
-        except Exception as error:
-            raise AssertionError(f"the sequence of seed {seed}: {error!r}") from error
-        happened["sequences"] += 1
+    with ExitStack() as closing:
+        switches = None if on == "model" else closing.enter_context(_programs(on))
+        for seed in seeds:
+            try:
+                happened.update(Sequence(seed).run() if switches is None else switches.run(seed))
+            except Exception as error:
+                raise AssertionError(f"the sequence of seed {seed}: {error!r}") from error
+            happened["sequences"] += 1
     return happened
+
+
+def _programs(on: str) -> AbstractContextManager[Any]:
+    # A thousand sequences of the model run before these are imported.
+    from plugins.aggregation.tests.program_switch import Programs
+
+    return Programs(on)
 
 
 def main() -> None:
@@ -411,12 +429,16 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0, help="the first")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--on", choices=["model", "softswitch", "bmv2"], default="model")
     given = parser.parse_args()
     happened: Counter[str] = Counter()
-    last = given.seed + given.count
+    last, began = given.seed + given.count, monotonic()
     with ProcessPoolExecutor(given.processes) as pool:
-        for counted in pool.map(run_many, [range(at, min(at + 500, last)) for at in range(given.seed, last, 500)]):
+        parts = [range(at, min(at + AT_ONCE, last)) for at in range(given.seed, last, AT_ONCE)]
+        for counted in pool.map(run_many, parts, repeat(given.on)):
             happened.update(counted)
+            rate = happened["sequences"] / (monotonic() - began)
+            print(f"{happened['sequences']:>15,} sequences, {rate:.1f} a second", file=sys.stderr)
     for what, number in happened.most_common():
         print(f"{number:>15,} {what}")
 
