@@ -50,8 +50,12 @@ class Presence:
             known = self._heard.get(other)
             if known is None or known[0] != word:
                 self._heard[other] = word, now
-            elif other != rank and now - known[1] >= self._silence_s:
-                return f"worker {other} has said nothing for {now - known[1]:.1f} s: its process, or its host, is gone"
+        silent_s = {other: now - at for other, (_, at) in self._heard.items() if other != rank}
+        if silent_s and (most_s := max(silent_s.values())) >= self._silence_s:
+            if len(silent_s) > 1 and min(silent_s.values()) >= self._silence_s / 2:
+                return f"no other worker has said anything for {most_s:.1f} s: the network between them is gone"
+            other = max(silent_s, key=silent_s.__getitem__)
+            return f"worker {other} has said nothing for {most_s:.1f} s: its process, or its host, is gone"
         mine = words[rank].begun
         for other, word in enumerate(words):
             if word.left and word.begun < mine:
