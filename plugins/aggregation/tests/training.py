@@ -69,38 +69,39 @@ class Testbed:
     def __init__(self, target: str, hosts: NamespaceFabric, fabric: Fabric, out: Path) -> None:
         self._target, self._hosts, self._fabric, self._out = TARGETS[target], hosts, fabric, out
         self._runner = asyncio.Runner()
+        self._session = 0
         self.switch = self.start_switch()
 
     def start_switch(self) -> SwitchProcess:
-        """Start the switch, and give it the program and the entries of the tree."""
+        """Start the switch. It has no program yet."""
         launcher, (name,) = self._target.launcher(), self._fabric.switches
         assert launcher is not None
         device = self._fabric.switches[name].device_id
-        self.switch = switch = launcher.launch(Place(name, device, self._hosts.interfaces(name)), self._out)
+        switch = launcher.launch(Place(name, device, self._hosts.interfaces(name)), self._out)
         switch.wait_ready()
         if "thrift" in switch.entry:
             open_queues(ServerAddress.parse(switch.entry["thrift"]))
-        own = {key: value for key, value in switch.entry.items() if key not in ("address", "target")}
-        options: Any = self._target.options.model_validate(own)
-        make = self._target.session_factory(options)
-        parts = (
-            fabric_part(name, self._fabric, 0, self._target.capabilities(options)),
-            Part("aggregation", self._tree.entries()),
-        )
-
-        async def write() -> None:
-            async with make(name, switch.address, device, built_program(), queues=None) as session:
-                (await session.reconcile(Intent(name, parts, groups=(self._tree.group,)))).require()
-
-        self._runner.run(write())
         return switch
 
-    @property
-    def _tree(self) -> TreeAtSwitch:
+    def install(self) -> None:
+        """Give the switch the program, and the entries of the tree in the present session."""
+        (name,) = self._fabric.switches
+        own = {key: value for key, value in self.switch.entry.items() if key not in ("address", "target")}
+        options: Any = self._target.options.model_validate(own)
         workers = [WorkerPort(host, PORT) for host in self._fabric.hosts]
         grant = Grant(0, 2 * WINDOW - 1, 0, TAKES["share"])
-        tree = TreeRun(1, 1, workers, workers[0].host, {}, "tor", {"tor": grant})
-        return TreeAtSwitch(tree, "tor", self._fabric)
+        run = TreeRun(1, self._session, workers, workers[0].host, {}, name, {name: grant})
+        tree = TreeAtSwitch(run, name, self._fabric)
+        capabilities = self._target.capabilities(options)
+        parts = (fabric_part(name, self._fabric, 0, capabilities), Part("aggregation", tree.entries()))
+        make = self._target.session_factory(options)
+        device = self._fabric.switches[name].device_id
+
+        async def write() -> None:
+            async with make(name, self.switch.address, device, built_program(), queues=None) as session:
+                (await session.reconcile(Intent(name, parts, groups=(tree.group,)))).require()
+
+        self._runner.run(write())
 
     def train(
         self,
@@ -110,11 +111,13 @@ class Testbed:
         silence_s: float = 5,
     ) -> list[Rank]:
         """Return how the workers of a group ended, to which something is done in the middle."""
+        self._session += 1
+        self.install()
         members = tuple(
             Member(wire=self._hosts.host_interface(name), ip=IPv4Address(host.ipv4), mac=host.mac, port=PORT)
             for name, host in self._fabric.hosts.items()
         )
-        of = Membership(workers=members, tree=1, session=1, window=WINDOW, silence_s=silence_s)
+        of = Membership(workers=members, tree=1, session=self._session, window=WINDOW, silence_s=silence_s)
         file = self._out / "group.json"
         file.write_text(of.model_dump_json())
         logs = [self._out / f"{name}.log" for name in self._fabric.hosts]
@@ -193,7 +196,8 @@ def kill(target: str, whom: str) -> dict[str, Any]:
                 return
             bed.switch.kill()
             if whom != "switch":
-                bed.start_switch()
+                bed.switch = bed.start_switch()
+                bed.install()
 
         # A switch takes a while to start again.
         ranks = bed.train(*WAYS["echelon"], do, silence_s=60 if whom == "switch for a moment" else 5)
