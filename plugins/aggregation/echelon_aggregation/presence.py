@@ -36,10 +36,13 @@ class Presence:
         self._silence_s = silence_s
         self._heard: dict[int, tuple[Word, float]] = {}
         """The last word of each, and when it was new."""
+        self._all_since: float | None = None
+        """Since when all have begun what this worker waits for."""
 
     def stop(self) -> None:
         """Forget what was heard: nothing is waited for."""
         self._heard.clear()
+        self._all_since = None
 
     def cause(self, words: Sequence[Word], rank: int, waited_s: float, now: float) -> str | None:
         """Return why worker `rank` waits in vain; None while it may wait.
@@ -60,7 +63,11 @@ class Presence:
         for other, word in enumerate(words):
             if word.left and word.begun < mine:
                 return f"worker {other} has left the group after {word.begun} collectives; this is number {mine}"
-        if waited_s >= self._silence_s and all(word.begun >= mine for word in words):
+        if any(word.begun < mine for word in words):
+            self._all_since = None
+        elif self._all_since is None:
+            self._all_since = now
+        elif min(waited_s, now - self._all_since) >= self._silence_s:
             return (
                 f"no result has come for {waited_s:.1f} s, though all workers send: "
                 "neither a switch of the tree nor the fallback answers"

@@ -47,6 +47,14 @@ def test_a_network_that_answers_nobody_is_gone() -> None:
     assert found == [False] * 5 + [True] * 3
 
 
+def test_a_result_may_take_its_time_once_the_last_worker_has_begun() -> None:
+    presence = Presence(SILENCE_S)
+    for second in range(60):
+        assert presence.cause(words(4, 3, beat=second), 0, float(second), float(second)) is None
+    found = [presence.cause(words(4, 4, beat=at), 0, float(at), float(at)) is not None for at in range(60, 67)]
+    assert found == [False] * 5 + [True] * 2
+
+
 def test_a_worker_that_left_is_not_waited_for() -> None:
     presence = Presence(SILENCE_S)
     assert presence.cause([Word(1, 4), Word(1, 4, left=True)], 0, 1.0, 1.0) is None, "it may still answer requests"

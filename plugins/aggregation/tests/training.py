@@ -108,7 +108,7 @@ class Testbed:
         backend: str,
         what: str,
         then: Callable[[Sequence[subprocess.Popen[bytes]]], None] | None = None,
-        silence_s: float = 5,
+        silence_s: float = 60,
     ) -> list[Rank]:
         """Return how the workers of a group ended, to which something is done in the middle."""
         self._session += 1
@@ -136,7 +136,8 @@ class Testbed:
         ]
         try:
             if then is not None:
-                while IN_THE_MIDDLE not in logs[0].read_text() and processes[0].poll() is None:
+                while IN_THE_MIDDLE not in logs[0].read_text():
+                    assert processes[0].poll() is None, logs[0].read_text()
                     time.sleep(0.01)
                 began = time.monotonic()
                 then(processes)
@@ -182,7 +183,12 @@ def compare(target: str) -> dict[str, Any]:
     return found
 
 
-def kill(target: str, whom: str) -> dict[str, Any]:
+def largest_difference(found: dict[str, Any], way: str) -> float:
+    """Return the largest difference between the losses of a way and Gloo's, of what `compare` found."""
+    return max(abs(one - other) for one, other in zip(found[way]["losses"], found["gloo"]["losses"], strict=True))
+
+
+def kill(target: str, whom: str, silence_s: str) -> dict[str, Any]:
     """Return how long it took until all others had ended, how, and what they said last.
 
     `whom` is the number of a worker, "switch", or "switch for a moment": it is started again at once, and this returns
@@ -199,8 +205,7 @@ def kill(target: str, whom: str) -> dict[str, Any]:
                 bed.switch = bed.start_switch()
                 bed.install()
 
-        # A switch takes a while to start again.
-        ranks = bed.train(*WAYS["echelon"], do, silence_s=60 if whom == "switch for a moment" else 5)
+        ranks = bed.train(*WAYS["echelon"], do, float(silence_s))
     left = [rank for number, rank in enumerate(ranks) if str(number) != whom]
     if whom == "switch for a moment":
         return {"losses": left[0].found["losses"], "longest_s": max(left[0].found["times_s"])}
@@ -238,19 +243,23 @@ def main() -> None:
         sys.exit(reason)
     for target in options.target or ["softswitch", "bmv2"]:
         found = look("compare", target)
-        gloo = found["gloo"]["losses"]
         print(f"\n| {target} | ms an iteration | last loss | largest difference from Gloo's |\n|---|---|---|---|")
         for way, of in found.items():
-            apart = max(abs(one - other) for one, other in zip(of["losses"], gloo, strict=True))
-            print(f"| {way} | {of['ms']:.1f} | {of['losses'][-1]:.6f} | {apart:.1e} |")
+            print(
+                f"| {way} | {of['ms']:.1f} | {of['losses'][-1]:.6f} | {largest_difference(found, way):.1e} |",
+                flush=True,
+            )
         print(f"\n| {target}: killed at step 50 | the others end after | with |\n|---|---|---|")
         for whom in ("3", "0", "switch"):
-            killed = look("kill", target, whom)
+            killed = look("kill", target, whom, "5")
             for said in sorted(set(killed["said"])):
                 print(f"| {whom} | {killed['seconds']:.1f} s | {said} |", flush=True)
-        again = look("kill", target, "switch for a moment")
+        again = look("kill", target, "switch for a moment", "60")
         same = "the same losses" if again["losses"] == found["echelon"]["losses"] else "other losses"
-        print(f"\nThe switch started again at once: {same}; the longest iteration took {again['longest_s']:.1f} s.")
+        print(
+            f"\nThe switch started again at once: {same}; the longest iteration took {again['longest_s']:.1f} s.",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
