@@ -77,6 +77,8 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
         self._station = Station(membership, rank)
         self._silence_s = membership.silence_s
         self._store = store.clone()
+        # An ordinary end of the process waits for whoever waits for the store.
+        self._store.set_timeout(timedelta(seconds=self._silence_s))
         self._leaving = Event()
         self._speak(0)
         self._gloo.barrier().wait()
