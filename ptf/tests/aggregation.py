@@ -340,6 +340,13 @@ class PassedOn(AggregationTest):
         block = Block(number, 0, 2, ONES)
         self.contribute(block, 1)
         self.assertEqual(self.block_at(1), block)
+        self.expect_counted(
+            "FORGED",
+            (packet(block, 1), 3),
+            (packet(replace(block, workers=1), 1), 2),
+            (packet(replace(block, kind=RESULT), 1), 2),
+        )
+        self.expect_silence()
 
 
 class StrangersAreRefused(AggregationTest):
@@ -373,4 +380,27 @@ class StrangersAreRefused(AggregationTest):
             (packet(replace(good, kind=5), 1), 2),
             (packet(replace(good, flags=8), 1), 2),
         )
+        self.expect_silence()
+
+
+class StrangersChangeNoSum(AggregationTest):
+    """A sum is that of its job's workers, whatever another job's worker and a worker that lies send for its block."""
+
+    def runTest(self) -> None:
+        first = next(_places)
+        tree, other = self.tree((0, 1), first=first), self.tree((1, 2), first=first + 8)
+        next(_places)
+        self.contribute(Block(tree.number, 0, 1, ONES), 0)
+        theirs = Block(tree.number, 0, 2, HUNDREDS)
+        self.expect_counted(
+            "FORGED",
+            *((packet(replace(theirs, workers=workers), 2), 3) for workers in (1, 2, 3, 4)),
+            (packet(replace(theirs, workers=1, flags=AGAIN), 1), 2),
+            (packet(replace(theirs, workers=3, kind=RESULT), 1), 2),
+            (packet(replace(theirs, tree=other.number, workers=1), 0), 1),
+        )
+        self.expect_silence()
+        self.contribute(Block(tree.number, 0, 2, TENS), 1)
+        expected = Block(tree.number, 0, 3, (11,) * VALUES, kind=RESULT)
+        self.assertEqual((self.block_at(1), self.block_at(2)), (expected, expected))
         self.expect_silence()

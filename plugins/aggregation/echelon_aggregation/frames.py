@@ -14,12 +14,13 @@ from typing import Protocol
 from echelon.errors import RunError
 from echelon.lab.endhosts.shim import HEADER_BYTES as SHIM_END
 from echelon.lab.endhosts.shim import SHIM_VERSION, UNSTAMPED, FlowAddress, flow_key, headers
-from echelon_aggregation.wire import Flag, Packet, WireError, decode
+from echelon_aggregation.wire import PORT, Flag, Packet, WireError, decode
 
 _SHIM = struct.Struct("!B5sHI8s")
 """Version and flags, flow, marks, bytes left, stamp (`docs/data-plane.md`)."""
-_ENDS = struct.Struct("!12xH B B 6x 1x B 2x 4s 4s H H H")
+_ENDS = struct.Struct("!12xH B B 4x H x B 2x 4s 4s H H H")
 _CONGESTED = 0b11
+_IN_PARTS = 0x3FFF
 _LARGEST_FRAME = 1 << 16
 _BUFFER_BYTES = 4 << 20
 _BATCH = 64
@@ -66,8 +67,9 @@ class Frames:
 def read(frame: bytes) -> Arrived | None:
     """Return the packet of a frame, MARKED if it met congestion; None for any other frame."""
     try:
-        kind, version, service, protocol, _, dst, _, dst_port, length = _ENDS.unpack_from(frame)
-        if (kind, version, protocol) != (0x0800, 0x45, 17):
+        kind, version, service, fragment, protocol, _, dst, src_port, dst_port, length = _ENDS.unpack_from(frame)
+        # Switches check what is from or to the protocol's port, and is whole. Anything else may be anybody's.
+        if (kind, version, protocol) != (0x0800, 0x45, 17) or fragment & _IN_PARTS or PORT not in (src_port, dst_port):
             return None
         packet = decode(frame[SHIM_END : 34 + length])
     except (struct.error, WireError):

@@ -25,6 +25,7 @@ from pydantic import Field, model_validator
 
 from echelon.documents import Section, parse_document, problem, read_document
 from echelon.errors import RunError
+from echelon.lab.endhosts.shim import SHIM_PORT
 from echelon_aggregation.frames import Endpoint
 from echelon_aggregation.group import Group
 from echelon_aggregation.wire import MAX_WORKERS, PORT
@@ -72,8 +73,9 @@ class Membership(Section):
         if self.fallback >= len(self.workers):
             raise problem(f"there is no worker {self.fallback}", "fallback", code="out-of-range")
         for number, member in enumerate(self.workers):
-            if member.port == PORT:
-                raise problem(f"{PORT} is the fallback's port", "workers", number, "port")
+            if member.port in (PORT, SHIM_PORT):
+                whose = "the fallback's port" if member.port == PORT else "the port of senders that write the shim"
+                raise problem(f"{member.port} is {whose}", "workers", number, "port")
         return self
 
     @property

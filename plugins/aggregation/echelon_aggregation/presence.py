@@ -36,10 +36,13 @@ class Presence:
         self._silence_s = silence_s
         self._heard: dict[int, tuple[Word, float]] = {}
         """The last word of each, and when it was new."""
+        self._all_since: float | None = None
+        """Since when all have begun what this worker waits for."""
 
     def stop(self) -> None:
         """Forget what was heard: nothing is waited for."""
         self._heard.clear()
+        self._all_since = None
 
     def cause(self, words: Sequence[Word], rank: int, waited_s: float, now: float) -> str | None:
         """Return why worker `rank` waits in vain; None while it may wait.
@@ -50,13 +53,21 @@ class Presence:
             known = self._heard.get(other)
             if known is None or known[0] != word:
                 self._heard[other] = word, now
-            elif other != rank and now - known[1] >= self._silence_s:
-                return f"worker {other} has said nothing for {now - known[1]:.1f} s: its process, or its host, is gone"
+        silent_s = {other: now - at for other, (_, at) in self._heard.items() if other != rank}
+        if silent_s and (most_s := max(silent_s.values())) >= self._silence_s:
+            if len(silent_s) > 1 and min(silent_s.values()) >= self._silence_s / 2:
+                return f"no other worker has said anything for {most_s:.1f} s: the network between them is gone"
+            other = max(silent_s, key=silent_s.__getitem__)
+            return f"worker {other} has said nothing for {most_s:.1f} s: its process, or its host, is gone"
         mine = words[rank].begun
         for other, word in enumerate(words):
             if word.left and word.begun < mine:
                 return f"worker {other} has left the group after {word.begun} collectives; this is number {mine}"
-        if waited_s >= self._silence_s and all(word.begun >= mine for word in words):
+        if any(word.begun < mine for word in words):
+            self._all_since = None
+        elif self._all_since is None:
+            self._all_since = now
+        elif min(waited_s, now - self._all_since) >= self._silence_s:
             return (
                 f"no result has come for {waited_s:.1f} s, though all workers send: "
                 "neither a switch of the tree nor the fallback answers"

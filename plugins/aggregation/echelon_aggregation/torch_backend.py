@@ -77,9 +77,15 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
         self._station = Station(membership, rank)
         self._silence_s = membership.silence_s
         self._store = store.clone()
+        # An ordinary end of the process waits for whoever waits for the store.
+        self._store.set_timeout(timedelta(seconds=self._silence_s))
         self._leaving = Event()
         self._speak(0)
         self._gloo.barrier().wait()
+        self._ended = False
+        self._news: list[Word] | None = None
+        self._unheard = ""
+        Thread(target=self._listen, name="aggregation-listen", daemon=True).start()
         self._watcher = Thread(target=self._watch, name="aggregation-watch", daemon=True)
         self._watcher.start()
 
@@ -135,6 +141,9 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
             return
         self._leaving.set()
         self._watcher.join()
+        if self._ended:
+            station.close()
+            return
         with suppress(RuntimeError):  # the process that holds the store has ended
             self._speak(station.submitted, left=True)
             until = monotonic() + self._silence_s
@@ -196,26 +205,44 @@ class AggregationGroup(ProcessGroup):  # type: ignore[misc]
         found = self._store.multi_get([f"word/{rank}" for rank in range(self._size)])
         return [Word.read(text.decode()) for text in found]
 
-    def _watch(self) -> None:
-        """Say that this process lives, and end what waits for one that does not."""
-        station = self._station
+    def _listen(self) -> None:
+        """Say that this process lives, and hear the others. Without a network, the store never answers."""
+        station, beat = self._station, 0
         assert station is not None
-        presence, beat = Presence(self._silence_s), 0
         while not self._leaving.wait(self._silence_s / _BEATS):
             beat += 1
             try:
                 self._speak(station.submitted, beat=beat)
-                if not station.busy:
-                    presence.stop()
-                    continue
-                now = monotonic()
-                cause = presence.cause(self._words(), self._rank, now - station.progress_at, now)
-                if cause is None and now - station.progress_at > self._timeout_s:
-                    cause = f"no result has come for {self._timeout_s:g} s, the group's timeout"
+                self._news = self._words()
             except RuntimeError as error:
-                cause = f"the store cannot be reached: the process of rank 0 is gone ({str(error).splitlines()[0]})"
+                self._unheard = f" ({str(error).splitlines()[0]})"
+                return
+
+    def _watch(self) -> None:
+        """End what waits for a process that does not live."""
+        station = self._station
+        assert station is not None
+        presence, missed = Presence(self._silence_s), 0
+        while not self._leaving.wait(self._silence_s / _BEATS):
+            words, self._news = self._news, None
+            missed += 1
+            if words is not None or not station.busy:
+                missed = 0
+            if not station.busy:
+                presence.stop()
+                continue
+            now, cause = monotonic(), None
+            if words is not None:
+                cause = presence.cause(words, self._rank, now - station.progress_at, now)
+            elif missed >= _BEATS or self._unheard:
+                cause = (
+                    f"the store does not answer: the process of rank 0, or the network to it, is gone{self._unheard}"
+                )
+            if cause is None and now - station.progress_at > self._timeout_s:
+                cause = f"no result has come for {self._timeout_s:g} s, the group's timeout"
             if cause is not None:
                 _log.error("the collectives of rank %d end: %s", self._rank, cause)
+                self._ended = True
                 station.fail(RunError(cause))
                 return
 

@@ -29,6 +29,8 @@ from echelon_aggregation.wire import Flag, Kind, Packet
 
 FROM_HERE_AGAIN = 3
 """The transmission from which on a packet that is sent again has AGAIN, where the memory is the tree's own."""
+OVERTAKEN_BY = 3
+"""A packet is lost if one that was sent so many packets later has its result (RFC 9002, section 6.1.1)."""
 
 
 @dataclass(eq=False, slots=True)
@@ -94,6 +96,8 @@ class _Slot:
     sent: int = 0
     """How often it was sent."""
     sent_at: float = 0.0
+    number: int = 0
+    """How many packets had been sent, with its last one."""
     due: float = 0.0
     """The time at which it is sent again."""
     results: deque[Packet] = field(default_factory=lambda: deque(maxlen=2))
@@ -131,6 +135,8 @@ class Worker:
         self._under_way = 0
         self._timers: list[tuple[float, int]] = []
         """Times at which a slot's timer may be due, and the slot, which knows when it is."""
+        self._plain: deque[tuple[int, _Slot]] = deque()
+        """Packets that were sent without AGAIN, in order, by number."""
         self._limit = float(group.window)
         """The number of slots that may have a packet under way."""
         self._halved_until = 0.0
@@ -186,11 +192,12 @@ class Worker:
             self.tally.results += 1
             self._measure(slot, packet, now)
             self._under_way -= 1
+            newest = slot.number if slot.sent == 1 else 0
             slot.sent, slot.packet = 0, None
             slot.results.append(packet)
             slot.block += self.group.window
             self._take(slot, packet)
-            return self._send_ready(now)
+            return self._send_overtaken(newest, now) + self._send_ready(now)
         return []
 
     def wake(self, now: float) -> list[Packet]:
@@ -299,6 +306,18 @@ class Worker:
             packets.append(self._transmit(slot, False, now))
         return packets
 
+    def _send_overtaken(self, newest: int, now: float) -> list[Packet]:
+        """Send again what was sent so long before packet `newest`, which has its result, that it must be lost.
+
+        Where memory is shared, results overtake each other without any loss.
+        """
+        packets = []
+        while self._plain and self._plain[0][0] <= newest - OVERTAKEN_BY:
+            number, slot = self._plain.popleft()
+            if slot.sent and slot.number == number and not self.group.shared_memory:
+                packets.append(self._transmit(slot, False, now))
+        return packets
+
     def _transmit(self, slot: _Slot, again: bool, now: float) -> Packet:
         packet = slot.packet
         assert packet is not None
@@ -306,7 +325,9 @@ class Worker:
         self.tally.resent += slot.sent > 0
         slot.due = now + min(self._timeout_s * 2 ** min(slot.sent, 20), self.group.most_timeout_s)
         slot.sent += 1
-        slot.sent_at = now
+        slot.sent_at, slot.number = now, self.tally.sent
+        if slot.sent < FROM_HERE_AGAIN:
+            self._plain.append((slot.number, slot))
         heappush(self._timers, (slot.due, slot.block & (self.group.window - 1)))
         return replace(packet, flags=packet.flags | Flag.AGAIN) if again else packet
 

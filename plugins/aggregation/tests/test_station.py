@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from echelon.documents import DocumentError
 from echelon.errors import RunError
-from echelon_aggregation.frames import UnixWire, open_wire
+from echelon_aggregation.frames import Endpoint, Frames, UnixWire, open_wire, read
 from echelon_aggregation.membership import VARIABLE, Membership, read_membership
 from echelon_aggregation.station import Station
+from echelon_aggregation.wire import PORT, Kind, Packet
 from echelon_aggregation.worker import Collective, all_reduce
 from plugins.aggregation.tests.model_switch import ModelSwitch, membership, sums
 
@@ -131,6 +132,7 @@ workers:
     for wrong, path in (
         (text.replace("16", "17"), "window"),
         (text.replace("port: 5000", "port: 61201"), "workers[0].port"),
+        (text.replace("port: 5000", "port: 61200"), "workers[0].port"),
         (text + "fallback: 2\n", "fallback"),
         (text.replace("tree", "trees"), "trees"),
         (text.replace("02:00:00:00:00:01", "none"), "workers[0].mac"),
@@ -139,6 +141,19 @@ workers:
         with pytest.raises(DocumentError) as caught:
             read_membership()
         assert caught.value.path == path
+
+
+def test_what_no_switch_has_checked_is_no_packet_of_the_protocol() -> None:
+    fallback, worker, other = (Endpoint("10.0.0.1", "02:00:00:00:00:01", port) for port in (PORT, 5000, 5001))
+    packet = Packet(Kind.RESULT, 1, 1, 0, 3, values=bytes(8))
+    good = Frames(fallback).encode(worker, packet)
+    arrived = read(good)
+    assert arrived is not None
+    assert arrived.packet == packet
+    assert read(Frames(other).encode(fallback, packet)) is not None
+    assert read(Frames(other).encode(worker, packet)) is None, "a switch takes it for an ordinary datagram"
+    for first in (0x20, 0x01):
+        assert read(good[:20] + bytes([first]) + good[21:]) is None, "a part of a datagram, whose ports may be values"
 
 
 def why_no_namespace() -> str:

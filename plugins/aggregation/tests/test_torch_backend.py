@@ -34,7 +34,7 @@ class Rank:
     @property
     def found(self) -> dict[str, Any]:
         assert self.status == 0, self.errors
-        loaded: dict[str, Any] = json.loads(self.said)
+        loaded: dict[str, Any] = json.loads(self.said.splitlines()[-1])
         return loaded
 
 
@@ -49,7 +49,7 @@ def run(
     command = [sys.executable, "-m", "plugins.aggregation.tests.torch_worker"]
     processes = [
         subprocess.Popen(
-            [*command, str(rank), str(WORKERS), str(store.port), backend, what],
+            [*command, str(rank), str(WORKERS), f"127.0.0.1:{store.port}", backend, what],
             env={**os.environ, VARIABLE: str(file)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from echelon_aggregation.group import Group
-from echelon_aggregation.wire import NO_FLAGS, Flag, Kind, Packet
+from echelon_aggregation.wire import Flag, Kind, Packet
 from echelon_aggregation.worker import Worker, all_reduce, broadcast, reduce_scatter
 
 TWO = Group(2, window=2, values=2, least_timeout_s=0.01)
@@ -19,8 +19,8 @@ def whole(*numbers: int) -> bytes:
     return b"".join(number.to_bytes(4, "big", signed=True) for number in numbers)
 
 
-def result(of: Packet, values: bytes, next_exponent: int = 0, flags: Flag = NO_FLAGS) -> Packet:
-    empty = NO_FLAGS if values else Flag.EMPTY
+def result(of: Packet, values: bytes, next_exponent: int = 0, flags: int = 0) -> Packet:
+    empty = 0 if values else Flag.EMPTY
     return replace(of, kind=Kind.RESULT, workers=3, values=values, next_exponent=next_exponent, flags=flags | empty)
 
 
@@ -78,7 +78,7 @@ def test_a_sum_that_overflowed_is_sent_again_on_a_coarser_scale() -> None:
     (packet,) = worker.receive(result(packet, b"", next_exponent=120), 0.1)
     assert packet.flags & Flag.OVERFLOW, "the worker knows that its values do not fit"
     (packet,) = worker.receive(result(packet, whole(1, 1), flags=Flag.OVERFLOW), 0.2)
-    assert (packet.block, packet.exponent, packet.flags) == (4, 128, NO_FLAGS)
+    assert (packet.block, packet.exponent, packet.flags) == (4, 128, 0)
     worker.receive(result(packet, whole(2**27, 2**26)), 0.3)
     assert collective.result.tolist() == [1.0, 0.5]
 
@@ -215,7 +215,7 @@ def test_the_first_block_without_a_result_is_sent_though_the_window_is_closed() 
     sent = []
     for number in (3, 2, 1):
         sent += worker.receive(result(packets[number], whole(1)), 0.1)
-    assert [packet.block for packet in sent] == [7, 6, 5]
+    assert [packet.block for packet in sent] == [0, 7, 6, 5], "the first one again, since the others overtook it"
     (packet,) = worker.receive(result(packets[0], whole(1), flags=Flag.MARKED), 0.1)
     assert packet.block == 4
     assert worker.waits_for == [4, 5, 6, 7]
@@ -227,3 +227,24 @@ def test_a_group_refuses_numbers_that_the_protocol_does_not_have() -> None:
             replace(TWO, **wrong)
     with pytest.raises(ValueError, match="rank"):
         Worker(TWO, 2)
+
+
+def test_what_later_results_overtake_is_sent_again_at_once() -> None:
+    worker = Worker(Group(2, window=8, values=1), 0)
+    first, *others = worker.submit(all_reduce(np.arange(8, dtype=np.int32)), 0.0)
+    # The results of the two packets that follow are no reason: a switch may have been given them in another order.
+    assert [worker.receive(result(packet, whole(1)), 0.1) for packet in others[:2]] == [[], []]
+    assert worker.receive(result(others[2], whole(1)), 0.2) == [first]
+    assert [worker.receive(result(packet, whole(1)), 0.3) for packet in others[3:]] == [[]] * 4
+    for round_s, again in ((0.4, [first]), (0.5, [])):
+        # From the third time on it would be with AGAIN, which is for the timeout.
+        following = worker.submit(all_reduce(np.arange(4, dtype=np.int32)), round_s)
+        assert [packet.block % 8 for packet in following] == [1, 2, 3]
+        assert [worker.receive(result(packet, whole(1)), round_s) for packet in following] == [[], [], again]
+    assert worker.tally.resent == 2
+
+
+def test_where_memory_is_shared_results_may_overtake_each_other() -> None:
+    worker = Worker(Group(2, window=8, values=1, shared_memory=True), 0)
+    packets = worker.submit(all_reduce(np.arange(8, dtype=np.int32)), 0.0)
+    assert [worker.receive(result(packet, whole(1)), 0.1) for packet in packets[1:]] == [[]] * 7

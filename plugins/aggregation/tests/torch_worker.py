@@ -1,6 +1,7 @@
 """A rank of a job of PyTorch, which `test_torch_backend` starts.
 
-Arguments are the rank, the number of ranks, the port of the store, the backend, and what to do.
+Arguments are the rank, the number of ranks, the address of the store, which rank 0 holds unless it is of the loopback
+interface, the backend, and what to do. The last line of the output is a JSON document.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -73,10 +75,12 @@ def training(rank: int, size: int, hook: bool = False, dies: bool = False) -> di
         model.register_comm_hook(state, aggregate)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     data = torch.Generator().manual_seed(rank)
-    losses = []
+    losses, times_s = [], []
     for step in range(STEPS):
         if dies and rank == size - 1 and step == 20:
             os.kill(os.getpid(), signal.SIGKILL)
+        print(f"step {step}", flush=True)
+        began = perf_counter()
         inputs = torch.randn(8, 16, generator=data)
         loss = (model(inputs) - inputs[:, :4].sum(1, keepdim=True)).square().mean()
         optimiser.zero_grad()
@@ -85,19 +89,21 @@ def training(rank: int, size: int, hook: bool = False, dies: bool = False) -> di
         total = loss.detach().clone()
         dist.all_reduce(total)
         losses.append(float(total) / size)
+        times_s.append(perf_counter() - began)
     if hook:
         epochs = state.group.epoch
         state.close()
-    return {"losses": losses, "epochs": epochs}
+    return {"losses": losses, "epochs": epochs, "times_s": times_s}
 
 
 def main() -> int:
-    rank, size, port, backend, what = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5]
+    rank, size, store_at, backend, what = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], sys.argv[5]
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     torch.set_num_threads(1)
     if backend == "cpu:echelon":
         import echelon_aggregation.torch_backend  # noqa: F401
-    store = dist.TCPStore("127.0.0.1", int(port), None, False)
+    host, _, port = store_at.partition(":")
+    store = dist.TCPStore(host, int(port), None, rank == 0 and host != "127.0.0.1")
     dist.init_process_group(backend=backend, store=store, rank=rank, world_size=size)
     try:
         if what == "operations":
