@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// Aggregation on Tofino: adds up what the workers of a job send, block by block (docs/aggregation-protocol.md). The program
+// that ranks packets fills the stages of a Tofino 1, so this is one of its own, for switches that aggregate.
+//
+// Ingress decides what becomes of a packet and keeps what is known of each place; egress has the values, of which ingress
+// sees nothing. All packets whose values egress uses go through the port that loops, in one queue, so that egress sees
+// them in the order in which ingress has decided. A sum that goes on passes three times:
+//
+//   1. ingress decides; egress adds the packet's values, or not, and reads one half of the sum
+//   2. ingress makes sure that the sum is as it was, and may free the place; egress reads the other half
+//   3. ingress addresses the packet and sends it
+//
+// Whatever else comes passes once. A contribution that is kept ends in egress.
+
+#include <core.p4>
+#if __TARGET_TOFINO__ == 2
+#include <t2na.p4>
+#else
+#include <tna.p4>
+#endif
+
+#define AGGREGATION
+#include "sizes_tna.h"
+#include "../shared/constants.h"
+#include "../shared/headers.p4"
+#include "include/aggregation/types.p4"
+#include "include/aggregation/parser.p4"
+#include "include/control/forwarding.p4"
+#include "include/control/marking.p4"
+#include "include/control/ecn.p4"
+#include "include/aggregation/tree.p4"
+#include "include/aggregation/place.p4"
+#include "include/aggregation/outcome.p4"
+#include "include/aggregation/values.p4"
+
+// What no statement has written is 0: the compiler lets fields share a container one after the other.
+@pa_auto_init_metadata
+control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t ig_intr_md,
+                       in ingress_intrinsic_metadata_from_parser_t ig_prsr_md,
+                       inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
+                       inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) {
+    Counter<bit<64>, bit<2>>(DROP_REASONS, CounterType_t.PACKETS_AND_BYTES) dropped;
+    Forwarding() forwarding;
+    Tree() tree;
+    Place() place;
+    Loaded() loaded;
+    @name("aggregation") Outcome() aggregation;
+
+    @id(0x01000001)
+    action set_class_queue(queue_t queue) {
+        ig_tm_md.qid = (QueueId_t)queue;
+        meta.bridge.wanted = queue;
+    }
+
+    @id(0x02000001)
+    table traffic_class {
+        key = { meta.traffic_class: exact @name("class"); }
+        actions = { set_class_queue; NoAction; }
+        const default_action = NoAction();
+        size = 4;
+    }
+
+    action drop_because(bit<2> reason) {
+        meta.drop = 1;
+        meta.drop_reason = reason;
+    }
+
+    // In the order in which the reasons are told.
+    @hidden
+    table ipv4_header {
+        key = {
+            hdr.ipv4.version: ternary;
+            hdr.ipv4.ihl: ternary;
+            hdr.ipv4.ttl: ternary;
+            meta.bad_checksum: ternary;
+        }
+        actions = { drop_because; NoAction; }
+        const default_action = drop_because(DROP_MALFORMED);
+        const entries = {
+            (4, 0 &&& 0xC, _, _): drop_because(DROP_MALFORMED);
+            (4, 4, _, _): drop_because(DROP_MALFORMED);
+            (4, 5, _, true): drop_because(DROP_CHECKSUM);
+            (4, _, 0 &&& 0xFE, _): drop_because(DROP_TTL);
+            (4, _, _, _): NoAction();
+        }
+    }
+
+    action take_port() {
+        @in_hash { meta.bridge.came_from = 7w0 ++ ig_intr_md.ingress_port; }
+    }
+
+    action take_place() {
+        @in_hash { meta.bridge.place = 5w0 ++ meta.block_place[PLACE_BITS - 1:0]; }
+    }
+
+    action send_to_sender() {
+        @in_hash { ig_tm_md.ucast_egress_port = meta.bridge.came_from[8:0]; }
+    }
+
+    apply {
+        if (ig_prsr_md.parser_err != 0) {
+            drop_because(DROP_MALFORMED);
+        } else if (hdr.ipv4.isValid() && meta.bridge.step == STEP_FIRST) {
+            ipv4_header.apply();
+        }
+        tree.apply(hdr, meta, ig_intr_md);
+        loaded.apply(hdr, meta);
+        place.apply(hdr, meta);
+        forwarding.apply(hdr, meta, ig_tm_md);
+        traffic_class.apply();
+        if (meta.bridge.step == STEP_FIRST && hdr.ipv4.isValid()) {
+            hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
+        }
+        if (meta.bridge.step == STEP_FIRST && hdr.ipv4.isValid() && hdr.ipv4.ihl != 5) {
+            // RFC 1141: the checksum covers options that were not parsed; one less in the time to live is
+            // 0x0100 more in the checksum, end-around carry included.
+            if (hdr.ipv4.checksum[15:8] == 0xFF) {
+                hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0101;
+            } else {
+                hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0100;
+            }
+        }
+        if (meta.bridge.step == STEP_FIRST) {
+            take_port();
+        }
+        take_place();
+        aggregation.apply(hdr, meta);
+        if (meta.way == Way.ROUTE && meta.forwarded == 0 && meta.flooded == 0 && meta.drop == 0) {
+            drop_because(DROP_NO_ROUTE);
+        }
+        if (meta.way == Way.ROUTE && meta.forwarded == 1) {
+            ig_tm_md.ucast_egress_port = meta.egress_port;
+        } else if (meta.way == Way.LOOP) {
+            ig_tm_md.ucast_egress_port = LOOP_PORT;
+            ig_tm_md.qid = 0;
+        } else if (meta.way == Way.PARENT) {
+            ig_tm_md.ucast_egress_port = meta.to_parent;
+        } else if (meta.way == Way.CHILDREN) {
+            ig_tm_md.mcast_grp_a = meta.children;
+        } else if (meta.way == Way.SENDER) {
+            send_to_sender();
+        } else if (meta.way == Way.DROP) {
+            ig_dprsr_md.drop_ctl = 1;
+        }
+        if (meta.drop == 1) {
+            dropped.count(meta.drop_reason);
+            ig_dprsr_md.drop_ctl = 1;
+        }
+    }
+}
+
+control EchelonIngressDeparser(packet_out packet, inout headers_t hdr, in metadata_t meta,
+                               in ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md) {
+    apply {
+        packet.emit(meta.bridge);
+        packet.emit(hdr);
+    }
+}
+
+// A copy of a result for a child that is a worker gets the worker's address; copies for switches go as they are.
+control AggregationCopy(inout headers_t hdr, in egress_intrinsic_metadata_t eg_intr_md) {
+    @id(0x01000807)
+    action deliver(mac_t dst_mac, ipv4_t dst, bit<16> udp_port) {
+        hdr.ethernet.dst = dst_mac;
+        hdr.ipv4.dst = dst;
+        hdr.udp.dst_port = udp_port;
+    }
+
+    @id(0x02000804)
+    table aggregation_copy {
+        key = {
+            hdr.aggregation.tree: exact @name("tree");
+            eg_intr_md.egress_rid: exact @name("copy");
+        }
+        actions = { deliver; NoAction; }
+        const default_action = NoAction();
+        size = AGGREGATION_MEMBERS;
+    }
+
+    apply {
+        if (hdr.aggregation.isValid() && hdr.aggregation.kind == AGGREGATION_RESULT) {
+            aggregation_copy.apply();
+        }
+    }
+}
+
+control EchelonEgress(inout headers_t hdr, inout egress_metadata_t meta, in egress_intrinsic_metadata_t eg_intr_md,
+                      in egress_intrinsic_metadata_from_parser_t eg_prsr_md,
+                      inout egress_intrinsic_metadata_for_deparser_t eg_dprsr_md,
+                      inout egress_intrinsic_metadata_for_output_port_t eg_oport_md) {
+    Values() values;
+    AggregationCopy() copy;
+    Marking() marking;
+    QueueDepth() queue_depth;
+
+    apply {
+        values.apply(hdr, meta);
+        copy.apply(hdr, eg_intr_md);
+        meta.queue = meta.bridge.wanted;
+        if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {
+            meta.is_plain_ipv4 = true;
+        }
+        marking.apply(hdr, meta);
+        queue_depth.apply(hdr, meta, eg_intr_md);
+        if (meta.bridge.step == STEP_KEEP) {
+            eg_dprsr_md.drop_ctl = 1;
+        } else if (eg_intr_md.egress_port != LOOP_PORT) {
+            meta.bridge.setInvalid();
+        }
+    }
+}
+
+control EchelonEgressDeparser(packet_out packet, inout headers_t hdr, in egress_metadata_t meta,
+                              in egress_intrinsic_metadata_for_deparser_t eg_dprsr_md) {
+    Checksum() ipv4_checksum;
+
+    apply {
+        if (meta.is_plain_ipv4) {
+            hdr.ipv4.checksum = ipv4_checksum.update({
+                hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.dscp, hdr.ipv4.ecn, hdr.ipv4.total_len,
+                hdr.ipv4.identification, hdr.ipv4.flags, hdr.ipv4.frag_offset, hdr.ipv4.ttl, hdr.ipv4.protocol,
+                hdr.ipv4.src, hdr.ipv4.dst
+            });
+        }
+        packet.emit(meta.bridge);
+        packet.emit(hdr);
+    }
+}
+
+Pipeline(EchelonIngressParser(), EchelonIngress(), EchelonIngressDeparser(), EchelonEgressParser(), EchelonEgress(),
+         EchelonEgressDeparser()) pipe;
+
+Switch(pipe) main;

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a place holds, its values apart: who owns it, which workers are in the sum, flags and exponents.
+//
+// Registers come in this order, each in a stage of its own, since what is done to one depends on those before:
+//
+//   lock         the tree that has an incomplete sum there, where memory is shared
+//   owner        run (tree and session) and block; twice, since an action outputs one thing
+//   generation   how often the place was taken
+//   child        for each place and child that is a switch: the generation in which it contributed, and how
+//   worker       for each place and worker: the generation in which it contributed
+//   workers      the bitmap; twice
+//
+// A stateful ALU cannot test bits of what it holds, and so not whether a bitmap has a worker. The generation in a cell of
+// the worker's own says that, and needs no clearing.
+
+struct owner_t {
+    bit<32> run;
+    bit<32> block;
+}
+
+struct contributed_t {
+    bit<32> generation;
+    // Of a child that is a switch: all of its workers at once, or one by one.
+    bit<32> at_once;
+}
+
+// What an action outputs about its two comparisons.
+const bit<4> NEITHER = 1;
+const bit<4> ONLY_FIRST = 2;
+const bit<4> ONLY_SECOND = 4;
+const bit<4> BOTH = 8;
+
+control Place(inout headers_t hdr, inout metadata_t meta) {
+    Register<bit<16>, place_t>(PLACES) place_lock;
+    RegisterAction<bit<16>, place_t, bit<4>>(place_lock) take_lock = {
+        void apply(inout bit<16> owner, out bit<4> found) {
+            found = this.predicate(owner == 0, owner == hdr.aggregation.tree);
+            if (owner == 0) {
+                owner = hdr.aggregation.tree;
+            }
+        }
+    };
+    RegisterAction<bit<16>, place_t, bit<4>>(place_lock) unlock = {
+        void apply(inout bit<16> owner) {
+            if (owner == hdr.aggregation.tree) {
+                owner = 0;
+            }
+        }
+    };
+
+    // An older block of the same run gives way, and any other run; who was there is told by the second one.
+    Register<owner_t, place_t>(PLACES) place_owner;
+    RegisterAction<owner_t, place_t, bit<4>>(place_owner) owner_look = {
+        void apply(inout owner_t owner, out bit<4> found) {
+            found = this.predicate(owner.run != meta.run, owner.block != hdr.aggregation.block);
+        }
+    };
+    RegisterAction<owner_t, place_t, bit<4>>(place_owner) owner_free = {
+        void apply(inout owner_t owner, out bit<4> found) {
+            found = this.predicate(owner.run != meta.run, owner.block != hdr.aggregation.block);
+            if (owner.run == meta.run && owner.block == hdr.aggregation.block) {
+                owner.run = 0;
+            }
+        }
+    };
+    RegisterAction<owner_t, place_t, bit<4>>(place_owner) owner_take = {
+        void apply(inout owner_t owner, out bit<4> found) {
+            found = this.predicate(owner.run != meta.run, owner.block < hdr.aggregation.block);
+            if (owner.run != meta.run || owner.block < hdr.aggregation.block) {
+                owner.run = meta.run;
+                owner.block = hdr.aggregation.block;
+            }
+        }
+    };
+    Register<owner_t, place_t>(PLACES) place_block;
+    RegisterAction<owner_t, place_t, bit<32>>(place_block) block_free = {
+        void apply(inout owner_t owner) {
+            if (owner.run == meta.run && owner.block == hdr.aggregation.block) {
+                owner.run = 0;
+            }
+        }
+    };
+    RegisterAction<owner_t, place_t, bit<32>>(place_block) block_take = {
+        void apply(inout owner_t owner, out bit<32> found) {
+            found = owner.block;
+            if (owner.run != meta.run || owner.block < hdr.aggregation.block) {
+                owner.run = meta.run;
+                owner.block = hdr.aggregation.block;
+            }
+        }
+    };
+
+    action do_owner_take() { meta.owner_is = owner_take.execute(meta.block_place[PLACE_BITS - 1:0]); }
+    action do_owner_look() { meta.owner_is = owner_look.execute(meta.block_place[PLACE_BITS - 1:0]); }
+    action do_owner_free() { meta.owner_is = owner_free.execute(meta.block_place[PLACE_BITS - 1:0]); }
+    action do_block_take() { meta.owner_block = block_take.execute(meta.block_place[PLACE_BITS - 1:0]); }
+    action do_block_free() { block_free.execute(meta.block_place[PLACE_BITS - 1:0]); }
+
+    @hidden
+    table owner {
+        key = {
+            meta.act: ternary;
+            meta.lock: ternary;
+        }
+        actions = { do_owner_take; do_owner_look; do_owner_free; NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (Act.CONTRIBUTE, NEITHER): NoAction();
+            (Act.CONTRIBUTE, _): do_owner_take();
+            (Act.AGAIN, _): do_owner_look();
+            (Act.VERIFY, _): do_owner_look();
+            (Act.RELEASE, _): do_owner_free();
+        }
+    }
+
+    @hidden
+    table owner_block {
+        key = {
+            meta.act: ternary;
+            meta.lock: ternary;
+        }
+        actions = { do_block_take; do_block_free; NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (Act.CONTRIBUTE, NEITHER): NoAction();
+            (Act.CONTRIBUTE, _): do_block_take();
+            (Act.RELEASE, _): do_block_free();
+        }
+    }
+
+    Register<bit<32>, place_t>(PLACES) place_generation;
+    RegisterAction<bit<32>, place_t, bit<32>>(place_generation) next_generation = {
+        void apply(inout bit<32> cell, out bit<32> found) {
+            cell = cell + 1;
+            found = cell;
+        }
+    };
+    RegisterAction<bit<32>, place_t, bit<32>>(place_generation) this_generation = {
+        void apply(inout bit<32> cell, out bit<32> found) {
+            found = cell;
+        }
+    };
+
+    action do_next_generation() { meta.generation = next_generation.execute(meta.block_place[PLACE_BITS - 1:0]); }
+    action do_this_generation() { meta.generation = this_generation.execute(meta.block_place[PLACE_BITS - 1:0]); }
+
+    @hidden
+    table generation {
+        key = {
+            meta.act: exact;
+            meta.owner_is: exact;
+        }
+        actions = { do_next_generation; do_this_generation; NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (Act.CONTRIBUTE, NEITHER): do_this_generation();
+            (Act.CONTRIBUTE, ONLY_FIRST): do_next_generation();
+            (Act.CONTRIBUTE, ONLY_SECOND): do_next_generation();
+            (Act.CONTRIBUTE, BOTH): do_next_generation();
+            (Act.AGAIN, NEITHER): do_this_generation();
+        }
+    }
+
+    Register<contributed_t, cell_t>(CELLS) child_contributed;
+    RegisterAction<contributed_t, cell_t, bit<4>>(child_contributed) contribute_one = {
+        void apply(inout contributed_t cell, out bit<4> found) {
+            found = this.predicate(cell.generation != meta.generation, cell.at_once != 0);
+            if (cell.generation != meta.generation) {
+                cell.generation = meta.generation;
+                cell.at_once = 0;
+            }
+        }
+    };
+    RegisterAction<contributed_t, cell_t, bit<4>>(child_contributed) contribute_all = {
+        void apply(inout contributed_t cell, out bit<4> found) {
+            found = this.predicate(cell.generation != meta.generation, cell.at_once != 0);
+            if (cell.generation != meta.generation) {
+                cell.generation = meta.generation;
+                cell.at_once = 1;
+            }
+        }
+    };
+
+#define CHILD_CELL meta.block_place[PLACE_BITS - 1:0] ++ meta.first_worker[4:0]
+#define WORKER_CELL meta.block_place[PLACE_BITS - 1:0] ++ meta.worker[4:0]
+    action do_contribute_one() { meta.child_did = contribute_one.execute(CHILD_CELL); }
+    action do_contribute_all() { meta.child_did = contribute_all.execute(CHILD_CELL); }
+
+    @hidden
+    table child {
+        key = {
+            meta.act: ternary;
+            meta.owner_is: ternary;
+            meta.is_block: ternary;
+            meta.part: ternary;
+        }
+        actions = { do_contribute_one; do_contribute_all; NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (Act.CONTRIBUTE, 0, _, _): NoAction();
+            (Act.CONTRIBUTE, NEITHER, 0, _): NoAction();
+            (Act.CONTRIBUTE, _, _, Part.ONE_OF_MANY): do_contribute_one();
+            (Act.CONTRIBUTE, _, _, Part.ALL_OF_MANY): do_contribute_all();
+            (Act.AGAIN, NEITHER, _, Part.ONE_OF_MANY): do_contribute_one();
+            (Act.AGAIN, NEITHER, _, Part.ALL_OF_MANY): do_contribute_all();
+        }
+    }
+
+    Register<bit<32>, cell_t>(CELLS) worker_contributed;
+    RegisterAction<bit<32>, cell_t, bit<4>>(worker_contributed) contribute = {
+        void apply(inout bit<32> cell, out bit<4> found) {
+            found = this.predicate(cell != meta.generation);
+            cell = meta.generation;
+        }
+    };
+
+    action do_contribute() { meta.worker_did = contribute.execute(WORKER_CELL); }
+
+    @hidden
+    table worker {
+        key = {
+            meta.act: ternary;
+            meta.owner_is: ternary;
+            meta.is_block: ternary;
+            meta.part: ternary;
+            meta.child_did: ternary;
+        }
+        actions = { do_contribute; NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (Act.CONTRIBUTE, 0, _, _, _): NoAction();
+            (Act.CONTRIBUTE, NEITHER, 0, _, _): NoAction();
+            (Act.CONTRIBUTE, _, _, Part.WORKER, _): do_contribute();
+            (Act.CONTRIBUTE, _, _, Part.ONE_OF_MANY, ONLY_SECOND): NoAction();
+            (Act.CONTRIBUTE, _, _, Part.ONE_OF_MANY, _): do_contribute();
+            (Act.AGAIN, NEITHER, _, Part.WORKER, _): do_contribute();
+            (Act.AGAIN, NEITHER, _, Part.ONE_OF_MANY, ONLY_SECOND): NoAction();
+            (Act.AGAIN, NEITHER, _, Part.ONE_OF_MANY, _): do_contribute();
+        }
+    }
+
+    // What is done with the sum.
+    action pass() { meta.op = Op.PASS; }
+    action is_stale() { meta.op = Op.STALE; }
+    action is_busy() { meta.op = Op.BUSY; }
+    action take() { meta.op = Op.TAKE; }
+    action add() {
+        meta.op = Op.ADD;
+        meta.target = meta.rest;
+    }
+    action repeat() {
+        meta.op = Op.REPEAT;
+        meta.target = meta.all_workers;
+        meta.state = 0;
+    }
+    action check() {
+        meta.op = Op.CHECK;
+        meta.target = hdr.aggregation.workers;
+    }
+
+    @hidden
+    table operation {
+        key = {
+            meta.act: ternary;
+            meta.lock: ternary;
+            meta.owner_is: ternary;
+            meta.is_block: ternary;
+            meta.part: ternary;
+            meta.child_did: ternary;
+            meta.worker_did: ternary;
+        }
+        actions = { pass; is_stale; is_busy; take; add; repeat; check; NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (Act.PASS, _, _, _, _, _, _): pass();
+            (Act.VERIFY, _, NEITHER, _, _, _, _): check();
+            (Act.RELEASE, _, NEITHER, _, _, _, _): check();
+            (Act.CONTRIBUTE, NEITHER, _, _, _, _, _): is_busy();
+            (Act.CONTRIBUTE, _, ONLY_FIRST, _, _, _, _): take();
+            (Act.CONTRIBUTE, _, ONLY_SECOND, _, _, _, _): take();
+            (Act.CONTRIBUTE, _, BOTH, _, _, _, _): take();
+            (Act.CONTRIBUTE, _, _, 0, _, _, _): is_stale();
+            (Act.AGAIN, _, ONLY_FIRST, _, _, _, _): pass();
+            (Act.AGAIN, _, ONLY_SECOND, _, _, _, _): pass();
+            (Act.AGAIN, _, BOTH, _, _, _, _): pass();
+            (Act.CONTRIBUTE, _, _, _, Part.ALL_OF_MANY, NEITHER, _): pass();
+            (Act.CONTRIBUTE, _, _, _, Part.ALL_OF_MANY, ONLY_SECOND, _): repeat();
+            (Act.CONTRIBUTE, _, _, _, Part.ALL_OF_MANY, _, _): add();
+            (Act.CONTRIBUTE, _, _, _, Part.ONE_OF_MANY, ONLY_SECOND, _): repeat();
+            (Act.CONTRIBUTE, _, _, _, _, _, NEITHER): repeat();
+            (Act.CONTRIBUTE, _, _, _, _, _, _): add();
+            (Act.AGAIN, _, _, _, Part.ALL_OF_MANY, NEITHER, _): pass();
+            (Act.AGAIN, _, _, _, Part.ALL_OF_MANY, ONLY_SECOND, _): repeat();
+            (Act.AGAIN, _, _, _, Part.ALL_OF_MANY, _, _): add();
+            (Act.AGAIN, _, _, _, Part.ONE_OF_MANY, ONLY_SECOND, _): repeat();
+            (Act.AGAIN, _, _, _, _, _, NEITHER): repeat();
+            (Act.AGAIN, _, _, _, _, _, _): add();
+        }
+    }
+
+    Register<bit<32>, place_t>(PLACES) place_workers;
+    RegisterAction<bit<32>, place_t, bit<32>>(place_workers) workers_put = {
+        void apply(inout bit<32> workers, out bit<32> found) {
+            workers = hdr.aggregation.workers;
+            found = workers;
+        }
+    };
+    RegisterAction<bit<32>, place_t, bit<32>>(place_workers) workers_add = {
+        void apply(inout bit<32> workers, out bit<32> found) {
+            workers = workers | hdr.aggregation.workers;
+            found = workers;
+        }
+    };
+    RegisterAction<bit<32>, place_t, bit<32>>(place_workers) workers_read = {
+        void apply(inout bit<32> workers, out bit<32> found) {
+            found = workers;
+        }
+    };
+    // The same: does the sum have its last worker now, or already?
+    Register<bit<32>, place_t>(PLACES) place_present;
+    RegisterAction<bit<32>, place_t, bit<4>>(place_present) present_put = {
+        void apply(inout bit<32> workers) {
+            workers = hdr.aggregation.workers;
+        }
+    };
+    RegisterAction<bit<32>, place_t, bit<4>>(place_present) present_add = {
+        void apply(inout bit<32> workers, out bit<4> found) {
+            found = this.predicate(workers != meta.target);
+            workers = workers | hdr.aggregation.workers;
+        }
+    };
+    RegisterAction<bit<32>, place_t, bit<4>>(place_present) present_read = {
+        void apply(inout bit<32> workers, out bit<4> found) {
+            found = this.predicate(workers != meta.target);
+        }
+    };
+    Register<bit<8>, place_t>(PLACES) place_state;
+    RegisterAction<bit<8>, place_t, bit<8>>(place_state) state_put = {
+        void apply(inout bit<8> state) {
+            state = meta.state;
+        }
+    };
+    RegisterAction<bit<8>, place_t, bit<8>>(place_state) state_add = {
+        void apply(inout bit<8> state, out bit<8> found) {
+            found = state;
+            state = state | meta.state;
+        }
+    };
+    Register<bit<8>, place_t>(PLACES) place_exponent;
+    RegisterAction<bit<8>, place_t, bit<8>>(place_exponent) exponent_put = {
+        void apply(inout bit<8> exponent) {
+            exponent = hdr.aggregation.next_exponent;
+        }
+    };
+    RegisterAction<bit<8>, place_t, bit<8>>(place_exponent) exponent_add = {
+        void apply(inout bit<8> exponent, out bit<8> found) {
+            exponent = max(exponent, hdr.aggregation.next_exponent);
+            found = exponent;
+        }
+    };
+    RegisterAction<bit<8>, place_t, bit<8>>(place_exponent) exponent_read = {
+        void apply(inout bit<8> exponent, out bit<8> found) {
+            found = exponent;
+        }
+    };
+
+    action add_state() {
+        meta.state = meta.state | meta.place_state;
+    }
+
+    apply {
+        if (meta.bridge.step == STEP_VERIFY) {
+            unlock.execute(meta.block_place[PLACE_BITS - 1:0]);
+        } else if (meta.act == Act.CONTRIBUTE && meta.may_take != TAKE_OWN) {
+            meta.lock = take_lock.execute(meta.block_place[PLACE_BITS - 1:0]);
+        }
+        owner.apply();
+        owner_block.apply();
+        if (meta.owner_block == hdr.aggregation.block) {
+            meta.is_block = 1;
+        }
+        generation.apply();
+        child.apply();
+        worker.apply();
+        operation.apply();
+        if (meta.op == Op.TAKE) {
+            hdr.aggregation.workers = workers_put.execute(meta.block_place[PLACE_BITS - 1:0]);
+        } else if (meta.op == Op.ADD) {
+            hdr.aggregation.workers = workers_add.execute(meta.block_place[PLACE_BITS - 1:0]);
+        } else if (meta.op == Op.REPEAT) {
+            hdr.aggregation.workers = workers_read.execute(meta.block_place[PLACE_BITS - 1:0]);
+        }
+        if (meta.op == Op.TAKE) {
+            present_put.execute(meta.block_place[PLACE_BITS - 1:0]);
+        } else if (meta.op == Op.ADD) {
+            meta.reached = present_add.execute(meta.block_place[PLACE_BITS - 1:0]);
+        } else if (meta.op == Op.REPEAT || meta.op == Op.CHECK) {
+            meta.reached = present_read.execute(meta.block_place[PLACE_BITS - 1:0]);
+        }
+        if (meta.op == Op.TAKE) {
+            state_put.execute(meta.block_place[PLACE_BITS - 1:0]);
+        } else if (meta.op == Op.ADD || meta.op == Op.REPEAT) {
+            meta.place_state = state_add.execute(meta.block_place[PLACE_BITS - 1:0]);
+        }
+        if (meta.op == Op.TAKE) {
+            exponent_put.execute(meta.block_place[PLACE_BITS - 1:0]);
+        } else if (meta.op == Op.ADD) {
+            hdr.aggregation.next_exponent = exponent_add.execute(meta.block_place[PLACE_BITS - 1:0]);
+        } else if (meta.op == Op.REPEAT) {
+            hdr.aggregation.next_exponent = exponent_read.execute(meta.block_place[PLACE_BITS - 1:0]);
+        }
+        add_state();
+    }
+}
