@@ -394,9 +394,7 @@ def _sum_of_reals(arrays: list[NDArray[np.float32]], chunk: int) -> NDArray[np.f
     return np.array(found, np.float32)
 
 
-def run_many(
-    seeds: Iterator[int] | range, make_switch: Callable[[], Switch] = Switch, values: int = 2
-) -> Counter[str]:
+def run_many(seeds: Iterator[int] | range, make_switch: Callable[[], Switch] = Switch, values: int = 2) -> Counter[str]:
     """Run the sequences of these seeds. Raise `AssertionError` with the seed of one that fails."""
     happened: Counter[str] = Counter()
     for seed in seeds:
