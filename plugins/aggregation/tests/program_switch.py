@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
@@ -73,11 +72,13 @@ class InProcess:
         return switch.process(port, frame, 1_000_000)
 
 
-class ComparedSwitch(Switch, ABC):
+class ProgramSwitch(Switch):
     """A model that raises `AssertionError` if the program does anything else."""
 
-    def __init__(self) -> None:
+    def __init__(self, runs: Runs, schema: P4Schema) -> None:
         super().__init__()
+        self._runs, self._schema = runs, schema
+        self._installed: dict[object, p4r.Entity] = {}
         self._hosts: dict[str, int] = {}
         self._had_places = False
 
@@ -87,23 +88,11 @@ class ComparedSwitch(Switch, ABC):
             self._forget()
         expected = super().receive(port, datagram)
         self._had_places = bool(self.places)
-        left = self._process(port, self._frame(datagram))
+        left = self._runs.process(port, self._frame(datagram))
         found = sorted((out, *self._read(frame)) for out, frame in left)
         wanted = sorted((out, sent.packet.encode(), sent.src, sent.dst) for out, sent in expected)
         assert found == wanted, f"port {port}, {datagram}:\nprogram {found}\nmodel   {wanted}"
         return expected
-
-    @abstractmethod
-    def _install(self) -> None:
-        """Bring the program's tables to what the model's are."""
-
-    @abstractmethod
-    def _forget(self) -> None:
-        """Free all places."""
-
-    @abstractmethod
-    def _process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Return what leaves the program, with its port."""
 
     # -- frames --------------------------------------------------------------------------------------------------
 
@@ -135,6 +124,23 @@ class ComparedSwitch(Switch, ABC):
         return packet.encode(), (src, next(ports)), (dst, next(ports))
 
     # -- tables --------------------------------------------------------------------------------------------------
+
+    def _install(self) -> None:
+        """Bring the program's tables to what the model's are."""
+        wanted: dict[object, p4r.Entity] = {}
+        for each in self._entries():
+            wanted[each.table, each.match] = p4r.Entity(table_entry=encode_entry(each, self._schema))
+        for group in self._groups():
+            made = P4MulticastGroupEntry(group.number, replicas=group.copies)
+            wanted[group.number] = made.encode(self._schema)
+        held = self._installed
+        gone = [entity for key, entity in held.items() if key not in wanted]
+        new = [entity for key, entity in wanted.items() if key not in held]
+        other = [entity for key, entity in wanted.items() if key in held and held[key] != entity]
+        for kind, entities in ((p4r.Update.DELETE, gone), (p4r.Update.INSERT, new), (p4r.Update.MODIFY, other)):
+            if entities:
+                self._runs.write(kind, entities)
+        self._installed = wanted
 
     def _entries(self) -> Iterable[TableEntry]:
         for host, port in self.routes.items():
@@ -204,34 +210,6 @@ class ComparedSwitch(Switch, ABC):
             if held is not None:
                 copies = tuple((port, copy) for copy, (port, _) in enumerate(held.children, start=1))
                 yield MulticastGroup(_group(tree, session), copies)
-
-
-class ProgramSwitch(ComparedSwitch):
-    """The model, and the program on a switch that P4Runtime reaches."""
-
-    def __init__(self, runs: Runs, schema: P4Schema) -> None:
-        super().__init__()
-        self._runs, self._schema = runs, schema
-        self._installed: dict[object, p4r.Entity] = {}
-
-    def _process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        return self._runs.process(port, frame)
-
-    def _install(self) -> None:
-        wanted: dict[object, p4r.Entity] = {}
-        for each in self._entries():
-            wanted[each.table, each.match] = p4r.Entity(table_entry=encode_entry(each, self._schema))
-        for group in self._groups():
-            made = P4MulticastGroupEntry(group.number, replicas=group.copies)
-            wanted[group.number] = made.encode(self._schema)
-        held = self._installed
-        gone = [entity for key, entity in held.items() if key not in wanted]
-        new = [entity for key, entity in wanted.items() if key not in held]
-        other = [entity for key, entity in wanted.items() if key in held and held[key] != entity]
-        for kind, entities in ((p4r.Update.DELETE, gone), (p4r.Update.INSERT, new), (p4r.Update.MODIFY, other)):
-            if entities:
-                self._runs.write(kind, entities)
-        self._installed = wanted
 
     def _forget(self) -> None:
         register = self._schema.registers["EchelonIngress.aggregation.place_owner"].id

@@ -394,32 +394,28 @@ def _sum_of_reals(arrays: list[NDArray[np.float32]], chunk: int) -> NDArray[np.f
     return np.array(found, np.float32)
 
 
-def run_many(seeds: Iterator[int] | range, make_switch: Callable[[], Switch] = Switch, values: int = 2) -> Counter[str]:
+def run_many(seeds: Iterator[int] | range) -> Counter[str]:
     """Run the sequences of these seeds. Raise `AssertionError` with the seed of one that fails."""
     happened: Counter[str] = Counter()
     for seed in seeds:
         try:
-            happened.update(Sequence(seed, make_switch, values).run())
+            happened.update(Sequence(seed).run())
         except Exception as error:
             raise AssertionError(f"the sequence of seed {seed}: {error!r}") from error
         happened["sequences"] += 1
     return happened
 
 
-def main(
-    run: Callable[[range], Counter[str]] = run_many, count: int = 1_000_000, described: str | None = __doc__
-) -> None:
-    """Run the sequences that the command line asks for, in several processes, and print what happened."""
-    parser = argparse.ArgumentParser(description=described)
-    parser.add_argument("--count", type=int, default=count)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0, help="the first")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     given = parser.parse_args()
     happened: Counter[str] = Counter()
     last = given.seed + given.count
-    step = min(500, -(-given.count // given.processes))
     with ProcessPoolExecutor(given.processes) as pool:
-        for counted in pool.map(run, [range(at, min(at + step, last)) for at in range(given.seed, last, step)]):
+        for counted in pool.map(run_many, [range(at, min(at + 500, last)) for at in range(given.seed, last, 500)]):
             happened.update(counted)
     for what, number in happened.most_common():
         print(f"{number:>15,} {what}")
