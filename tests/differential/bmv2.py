@@ -8,9 +8,11 @@ output is attributed to its input.
 
 from __future__ import annotations
 
+import io
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
@@ -40,6 +42,14 @@ PRIORITY_QUEUES = 8
 
 _QUEUE_PACKETS = 60
 """The most packets in a queue of BMv2, which keeps 64 and drops the next without a word."""
+
+_REGISTERS = """
+service Standard {
+  void bm_register_write(1:i32 cxt_id, 2:string name, 3:i32 index, 4:i64 value);
+  void bm_register_reset(1:i32 cxt_id, 2:string name);
+}
+"""
+"""What BMv2's Thrift service has, and P4Runtime lacks there."""
 
 
 def installed() -> bool:
@@ -97,6 +107,14 @@ class Bmv2Target:
     def read(self, queries: Sequence[p4r.Entity]) -> list[p4r.Entity]:
         return self._switch.connection.read(queries)
 
+    def write_register(self, register: str, index: int, value: int) -> None:
+        """Write one cell, for which BMv2 has no P4Runtime."""
+        self._switch.registers.bm_register_write(0, register, index, value)
+
+    def reset_register(self, register: str) -> None:
+        """Make all cells 0."""
+        self._switch.registers.bm_register_reset(0, register)
+
     def send(self, packets: Sequence[tuple[int, bytes]], hint: Sent | None) -> Sent:
         """Send packets; `hint.burst` bounds how many may be inside at once, so that no queue overflows; without it,
         one.
@@ -128,8 +146,16 @@ class _Running:
     def __init__(self, subject: Subject) -> None:
         self.serial = subject.races
         self._packet_id = 0
-        control, packets, thrift = free_ports(3)
-        command = [COMMAND, "--no-p4", "--device-id", str(DEVICE_ID), "--thrift-port", str(thrift), "--log-console"]
+        control, packets, self._thrift = free_ports(3)
+        command = [
+            COMMAND,
+            "--no-p4",
+            "--device-id",
+            str(DEVICE_ID),
+            "--thrift-port",
+            str(self._thrift),
+            "--log-console",
+        ]
         command += ["-L", "error", "--", "--grpc-server-addr", f"127.0.0.1:{control}"]
         command += ["--dp-grpc-server-addr", f"127.0.0.1:{packets}", "--priority-queues", str(PRIORITY_QUEUES)]
         self._process = SwitchProcess(command, [control, packets])
@@ -148,7 +174,22 @@ class _Running:
             self._process.stop()
             raise
 
+    @cached_property
+    def registers(self) -> Any:
+        """A client of the Thrift service, which has what P4Runtime lacks here."""
+        import thriftpy2
+        from thriftpy2.protocol import TBinaryProtocol, TMultiplexedProtocol
+        from thriftpy2.thrift import TClient
+        from thriftpy2.transport import TBufferedTransport, TSocket
+
+        transport = TBufferedTransport(TSocket("127.0.0.1", self._thrift))
+        transport.open()
+        service = thriftpy2.load_fp(io.StringIO(_REGISTERS), "differential_thrift").Standard
+        return TClient(service, TMultiplexedProtocol(TBinaryProtocol(transport), "standard"))
+
     def stop(self) -> None:
+        if "registers" in vars(self):
+            self.registers.close()
         self.connection.close()
         self._channel.close()
         self._process.stop()

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from echelon_aggregation.group import Group
-from echelon_aggregation.wire import NO_FLAGS, Flag, Kind, Packet
+from echelon_aggregation.wire import Flag, Kind, Packet
 
 Sending = tuple[int | None, Packet]
 """A packet for a worker, or, with None, for the root of the tree, which sends it to all."""
@@ -22,7 +22,7 @@ class _Block:
     workers: int = 0
     values: NDArray[np.int64] | None = None
     """Modulo nothing: at most 32 numbers of 32 bits have been added."""
-    flags: Flag = NO_FLAGS
+    flags: int = 0
     exponent: int = 0
     next_exponent: int = 0
     result: Packet | None = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from finsy import P4MulticastGroupEntry, P4Schema
 from finsy.proto import U128, p4d, p4r
@@ -16,15 +18,29 @@ from echelon.p4program import P4Program, constants, program
 from echelon.southbound.codec import encode_entry
 from echelon_aggregation.wire import PORT, decode
 from plugins.aggregation.tests.reference_switch import Address, Datagram, Member, Sent, Switch
+from plugins.aggregation.tests.sequences import Sequence as PacketSequence
 from softswitch.p4runtime.device import Device
+from tests.differential import case
+from tests.differential.bmv2 import Bmv2Target
+from tests.differential.catalogue import Subject
 
 BUILD = Path("p4src/build/v1model-aggregation")
+VALUES = 32
 _SHIM = constants()["SHIM_VERSION"] << 4
 _PRIMARY = 1
 _DUES = 100
 """Datagrams are due at times below this; there is a flow for each."""
+_TREES, _PLACES, _EPOCH = 3, 64, 1
+"""The most that a sequence uses; the epoch of all packets."""
+_FLOWS = ("shim_flow", "flow")
+_OWNER = "EchelonIngress.aggregation.place_owner"
+_DEADLINE = "EchelonIngress.by_deadline"
 _FALLBACK_JOB, _UP, _DOWN = 4000, 4001, 4002
 _MAC = b"\x02\0\0\0\0\1"
+
+
+Key = tuple[object, object] | int
+"""A table and a match, or the number of a multicast group."""
 
 
 def built() -> P4Program:
@@ -33,24 +49,37 @@ def built() -> P4Program:
 
 
 class Runs(Protocol):
-    """A switch that runs the program."""
+    """A switch that runs the program. One `ProgramSwitch` after another may have it."""
+
+    burst: int
+    """The number of packets that it is given at once."""
+    installed: dict[Key, TableEntry | MulticastGroup]
+    """What the last of them left in its tables."""
 
     def write(self, kind: int, entities: Iterable[p4r.Entity]) -> None: ...
 
-    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Return what leaves, with its port."""
-        ...
+    def process(self, packets: Sequence[tuple[int, bytes]]) -> list[list[tuple[int, bytes]]]:
+        """Return what leaves for each packet, with its port."""
+
+    def forget(self) -> None:
+        """Free all places of the memory."""
+
+    def stop(self) -> None:
+        """End it."""
 
 
 class InProcess:
     """The program on a softswitch in this process, at a time that stands still."""
 
-    def __init__(self, installed: P4Program) -> None:
+    burst = 1
+
+    def __init__(self, schema: P4Schema) -> None:
+        self.installed: dict[Key, TableEntry | MulticastGroup] = {}
         self._device = Device(now_ns=lambda: 0)
         stream = self._device.open_stream(lambda _message: None, lambda _status: None)
         primary = p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(_PRIMARY))
         stream.receive(p4r.StreamMessageRequest(arbitration=primary))
-        schema = P4Schema(installed.p4info, installed.binary)
+        self._register = schema.registers[_OWNER].id
         self._device.set_pipeline(
             p4r.SetForwardingPipelineConfigRequest(
                 device_id=1,
@@ -66,33 +95,133 @@ class InProcess:
         for update, status in zip(updates, self._device.write(request), strict=True):
             assert not status.code, f"{update}: {status}"
 
-    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+    def process(self, packets: Sequence[tuple[int, bytes]]) -> list[list[tuple[int, bytes]]]:
         switch = self._device.switch
         assert switch is not None
-        return switch.process(port, frame, 1_000_000)
+        return [switch.process(port, frame, 1_000_000) for port, frame in packets]
+
+    def forget(self) -> None:
+        cells = [
+            p4r.Entity(
+                register_entry=p4r.RegisterEntry(
+                    register_id=self._register, index=p4r.Index(index=index), data=p4d.P4Data(bitstring=b"\0")
+                )
+            )
+            for index in range(_PLACES)
+        ]
+        self.write(p4r.Update.MODIFY, cells)
+
+    def stop(self) -> None:
+        pass
+
+
+class _InOrder(Subject):
+    """A program whose egress does nothing to these packets that depends on others."""
+
+    @property
+    def races(self) -> bool:
+        return False
+
+
+class OnBmv2:
+    """The program on BMv2, with gRPC instead of interfaces."""
+
+    burst = 12
+    """With five copies each, these fit a queue."""
+
+    def __init__(self, schema: P4Schema) -> None:
+        self.installed: dict[Key, TableEntry | MulticastGroup] = {}
+        config = schema.get_pipeline_config()
+        self._target = Bmv2Target()
+        self._target.install(_InOrder("aggregation", config.p4_device_config, config.p4info))
+        # BMv2's time goes on. The flows of all trees are due from one time on, nevertheless.
+        for tree in range(1, _TREES + 1):
+            self._target.write_register(f"{_DEADLINE}.reference_epoch", tree, 1 << 8 | _EPOCH)
+            self._target.write_register(f"{_DEADLINE}.reference_us", tree, 1)
+
+    def write(self, kind: int, entities: Iterable[p4r.Entity]) -> None:
+        updates = [p4r.Update(type=kind, entity=entity) for entity in entities]  # type: ignore[arg-type]
+        for update, code in zip(updates, self._target.write(updates), strict=True):
+            assert not code, f"{update}: {code}"
+
+    def process(self, packets: Sequence[tuple[int, bytes]]) -> list[list[tuple[int, bytes]]]:
+        found: list[list[tuple[int, bytes]]] = [[] for _ in packets]
+        for output in self._target.send(packets, case.Sent((), 60 // self.burst)).outputs:
+            found[output.cause].append((output.port, output.data))
+        return found
+
+    def forget(self) -> None:
+        self._target.reset_register(_OWNER)
+
+    def stop(self) -> None:
+        self._target.stop()
+
+
+class Programs:
+    """Switches that run the program, on which sequences run one after another. A context manager: stops them."""
+
+    def __init__(self, on: str) -> None:
+        program = built()
+        self._schema = P4Schema(program.p4info, program.binary)
+        self._make = {"softswitch": InProcess, "bmv2": OnBmv2}[on]
+        self._running: list[Runs] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for runs in self._running:
+            runs.stop()
+
+    def run(self, seed: int) -> Counter[str]:
+        """Run the sequence of a seed. Raise `AssertionError` if the program does anything else than the model."""
+        used: list[ProgramSwitch] = []
+
+        def make_switch() -> ProgramSwitch:
+            if len(used) == len(self._running):
+                self._running.append(self._make(self._schema))
+            used.append(ProgramSwitch(self._running[len(used)], self._schema))
+            return used[-1]
+
+        happened = PacketSequence(seed, make_switch, VALUES).run()
+        for switch in used:
+            switch.settle()
+        return happened
 
 
 class ProgramSwitch(Switch):
-    """A model that raises `AssertionError` if the program does anything else."""
+    """A model that raises `AssertionError` if the program does anything else; `settle` it in the end."""
 
     def __init__(self, runs: Runs, schema: P4Schema) -> None:
         super().__init__()
         self._runs, self._schema = runs, schema
-        self._installed: dict[object, p4r.Entity] = {}
         self._hosts: dict[str, int] = {}
-        self._had_places = False
+        self._tables: list[object] = []
+        """What the program's tables were filled from."""
+        self._given: list[tuple[int, Datagram, Sent]] = []
+        """Datagrams that the program has not had yet, with their ports and what must leave."""
+        self._had_places = True
 
     def receive(self, port: int, datagram: Datagram) -> Sent:
         self._install()
         if self._had_places and not self.places:
-            self._forget()
+            self.settle()
+            self._runs.forget()
         expected = super().receive(port, datagram)
         self._had_places = bool(self.places)
-        left = self._runs.process(port, self._frame(datagram))
-        found = sorted((out, *self._read(frame)) for out, frame in left)
-        wanted = sorted((out, sent.packet.encode(), sent.src, sent.dst) for out, sent in expected)
-        assert found == wanted, f"port {port}, {datagram}:\nprogram {found}\nmodel   {wanted}"
+        self._given.append((port, datagram, expected))
+        if len(self._given) == self._runs.burst:
+            self.settle()
         return expected
+
+    def settle(self) -> None:
+        """Give the program what the model has had, and compare."""
+        given, self._given = self._given, []
+        left = self._runs.process([(port, self._frame(datagram)) for port, datagram, _ in given])
+        for (port, datagram, expected), leaving in zip(given, left, strict=True):
+            found = sorted((out, *self._read(frame)) for out, frame in leaving)
+            wanted = sorted((out, sent.packet.encode(), sent.src, sent.dst) for out, sent in expected)
+            assert found == wanted, f"port {port}, {datagram}:\nprogram {found}\nmodel   {wanted}"
 
     # -- frames --------------------------------------------------------------------------------------------------
 
@@ -103,7 +232,7 @@ class ProgramSwitch(Switch):
         packet = datagram.packet
         towards_fallback = datagram.dst[1] == PORT
         job, flow = (packet.tree, datagram.due) if towards_fallback else (_FALLBACK_JOB, 0)
-        shim = bytes([_SHIM, 1]) + job.to_bytes(2, "big") + flow.to_bytes(2, "big") + bytes(14)
+        shim = bytes([_SHIM, _EPOCH]) + job.to_bytes(2, "big") + flow.to_bytes(2, "big") + bytes(14)
         payload = shim + packet.encode()
         (src, src_port), (dst, dst_port) = datagram.src, datagram.dst
         numbers = src_port, dst_port, 8 + len(payload), 0
@@ -127,20 +256,28 @@ class ProgramSwitch(Switch):
 
     def _install(self) -> None:
         """Bring the program's tables to what the model's are."""
-        wanted: dict[object, p4r.Entity] = {}
-        for each in self._entries():
-            wanted[each.table, each.match] = p4r.Entity(table_entry=encode_entry(each, self._schema))
-        for group in self._groups():
-            made = P4MulticastGroupEntry(group.number, replicas=group.copies)
-            wanted[group.number] = made.encode(self._schema)
-        held = self._installed
-        gone = [entity for key, entity in held.items() if key not in wanted]
-        new = [entity for key, entity in wanted.items() if key not in held]
-        other = [entity for key, entity in wanted.items() if key in held and held[key] != entity]
-        for kind, entities in ((p4r.Update.DELETE, gone), (p4r.Update.INSERT, new), (p4r.Update.MODIFY, other)):
-            if entities:
-                self._runs.write(kind, entities)
-        self._installed = wanted
+        tables = [dict(self.routes), dict(self.members), dict(self.holders), dict(self.trees)]
+        if tables == self._tables:
+            return
+        self.settle()
+        self._tables = tables
+        held = self._runs.installed
+        wanted: dict[Key, TableEntry | MulticastGroup] = {(each.table, each.match): each for each in self._entries()}
+        wanted.update((group.number, group) for group in self._groups())
+        # Flows that nothing has may stay.
+        gone = [key for key in held if key not in wanted and not (isinstance(key, tuple) and key[0] in _FLOWS)]
+        new = [each for key, each in wanted.items() if key not in held]
+        other = [each for key, each in wanted.items() if key in held and held[key] != each]
+        removed = [held.pop(key) for key in gone]
+        for kind, items in ((p4r.Update.DELETE, removed), (p4r.Update.INSERT, new), (p4r.Update.MODIFY, other)):
+            if items:
+                self._runs.write(kind, map(self._encode, items))
+        held.update(wanted)
+
+    def _encode(self, item: TableEntry | MulticastGroup) -> p4r.Entity:
+        if isinstance(item, TableEntry):
+            return p4r.Entity(table_entry=encode_entry(item, self._schema))
+        return P4MulticastGroupEntry(item.number, replicas=item.copies).encode(self._schema)
 
     def _entries(self) -> Iterable[TableEntry]:
         for host, port in self.routes.items():
@@ -172,10 +309,7 @@ class ProgramSwitch(Switch):
             )
         for tree, host in fallbacks.items():
             for due in range(_DUES):
-                number = tree * _DUES + due
-                arguments = {"echelonflow": tree, "profile": 1, "offset_us": 0, "due_us": due * 1000, "left_shift": 63}
-                yield entry("shim_flow", {"job": tree, "flow": due}, "set_flow", flow=number)
-                yield entry("flow", {"flow": number}, "deadline", port=self.routes[host], dst_mac=2, **arguments)
+                yield from _flow(tree, due, self.routes[host])
         for (tree, session), held in self.trees.items():
             key = {"tree": tree, "session": session}
             if held is None:
@@ -211,17 +345,15 @@ class ProgramSwitch(Switch):
                 copies = tuple((port, copy) for copy, (port, _) in enumerate(held.children, start=1))
                 yield MulticastGroup(_group(tree, session), copies)
 
-    def _forget(self) -> None:
-        register = self._schema.registers["EchelonIngress.aggregation.place_owner"].id
-        cells = [
-            p4r.Entity(
-                register_entry=p4r.RegisterEntry(
-                    register_id=register, index=p4r.Index(index=index), data=p4d.P4Data(bitstring=b"\0")
-                )
-            )
-            for index in range(64)
-        ]
-        self._runs.write(p4r.Update.MODIFY, cells)
+
+@cache
+def _flow(tree: int, due: int, port: int) -> tuple[TableEntry, TableEntry]:
+    number = tree * _DUES + due
+    arguments = {"echelonflow": tree, "profile": 1, "offset_us": 0, "due_us": due * 1000, "left_shift": 63}
+    return (
+        entry("shim_flow", {"job": tree, "flow": due}, "set_flow", flow=number),
+        entry("flow", {"flow": number}, "deadline", port=port, dst_mac=2, **arguments),
+    )
 
 
 def _group(tree: int, session: int) -> int:

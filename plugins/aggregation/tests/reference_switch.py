@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
+from typing import NamedTuple
 
 from echelon_aggregation.wire import Flag, Kind, Packet
 
@@ -33,8 +34,7 @@ class Member(Enum):
     """A child, and the fallback."""
 
 
-@dataclass(frozen=True)
-class Datagram:
+class Datagram(NamedTuple):
     """A packet on a link."""
 
     packet: Packet
@@ -71,7 +71,7 @@ class Place:
     block: int
     workers: int
     values: list[int] | None
-    flags: Flag
+    flags: int
     exponent: int
     next_exponent: int
     due: int
@@ -137,7 +137,7 @@ class Switch:
             return self._forward(datagram)
         if datagram.congested:
             packet = replace(packet, flags=packet.flags | Flag.MARKED)
-        return self._contribution(entry, port, replace(datagram, packet=packet))
+        return self._contribution(entry, port, datagram._replace(packet=packet))
 
     def _contribution(self, entry: Entry, port: int, datagram: Datagram) -> Sent:
         packet = datagram.packet
@@ -181,7 +181,7 @@ class Switch:
                 return took
             self.counted[Reason.HANDED_OVER] += 1
             src, dst = holder
-            return self._forward(self._loaded(place, replace(datagram, src=src, dst=dst, due=place.due)))
+            return self._forward(self._loaded(place, datagram._replace(src=src, dst=dst, due=place.due)))
         return self._pass(Reason.PASSED, datagram)
 
     def _take(self, entry: Entry, index: int, datagram: Datagram) -> Sent:
@@ -239,11 +239,11 @@ class Switch:
         packet = datagram.packet
         result = replace(packet, kind=Kind.RESULT, flags=packet.flags & ~Flag.AGAIN)
         if back_to is not None:
-            return [(back_to, replace(datagram, packet=result, src=datagram.dst, dst=datagram.src))]
-        return self._to_children(entry, replace(datagram, packet=result, src=datagram.dst))
+            return [(back_to, datagram._replace(packet=result, src=datagram.dst, dst=datagram.src))]
+        return self._to_children(entry, datagram._replace(packet=result, src=datagram.dst))
 
     def _to_children(self, entry: Entry, datagram: Datagram) -> Sent:
-        return [(port, replace(datagram, dst=address or datagram.dst)) for port, address in entry.children]
+        return [(port, datagram._replace(dst=address or datagram.dst)) for port, address in entry.children]
 
     def _loaded(self, place: Place, datagram: Datagram) -> Datagram:
         """Return the datagram with what the place has, instead of what it brought."""
@@ -259,7 +259,7 @@ class Switch:
             flags if place.values is not None else flags | Flag.EMPTY,
             b"".join(value.to_bytes(4, "big", signed=True) for value in place.values or ()),
         )
-        return replace(datagram, packet=packet)
+        return datagram._replace(packet=packet)
 
     def _pass(self, reason: Reason, datagram: Datagram) -> Sent:
         self.counted[reason] += 1

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
+from itertools import repeat
 from math import frexp, ldexp
 from random import Random
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -26,6 +30,8 @@ from echelon_aggregation.wire import PORT, Kind, Packet
 from echelon_aggregation.worker import Collective, Worker, all_reduce, broadcast, reduce_scatter
 from plugins.aggregation.tests.reference_switch import Address, Datagram, Entry, Member, Switch, Take
 
+AT_ONCE = 500
+"""The sequences that a process runs between two reports."""
 MOST_EVENTS = 300_000
 """A sequence that goes on for longer than this does not end."""
 
@@ -78,12 +84,14 @@ class Job:
     woken_at: dict[int, float] = field(default_factory=dict)
     """The time at which each worker is woken next."""
 
-    def address(self, worker: int) -> Address:
-        return f"host{self.plan.number}.{worker}", 1000 + worker
-
-    @property
-    def fallback_address(self) -> Address:
-        return self.address(0)[0], PORT
+    def __post_init__(self) -> None:
+        self.addresses: list[Address] = [
+            (f"host{self.plan.number}.{worker}", 1000 + worker) for worker in range(self.plan.workers)
+        ]
+        self.fallback_address = self.addresses[0][0], PORT
+        self.ranks: dict[Address, int | None] = {address: rank for rank, address in enumerate(self.addresses)}
+        """The worker at an address; None for the fallback."""
+        self.ranks[self.fallback_address] = None
 
 
 class Sequence:
@@ -125,7 +133,7 @@ class Sequence:
         self.places = rng.choice([1, 2, 4, 8])
         self.ends: dict[tuple[int, int], tuple[int, int] | list[str]] = {}
         """What is behind a port: another switch and the port there, or a host's name."""
-        self.events: list[tuple[float, int, str, tuple[Any, ...]]] = []
+        self.events: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self.now = 0.0
         self.number = 0
         self.jobs: list[Job] = []
@@ -134,16 +142,16 @@ class Sequence:
         for plan in self.plans:
             self._start(plan, 1)
             if plan.restarts:
-                self._at(rng.random() * 0.05, "restart", plan)
+                self._at(rng.random() * 0.05, self._on_restart, plan)
         if self.weather.forgets:
-            self._at(rng.random() * 0.05, "forget")
+            self._at(rng.random() * 0.05, self._on_forget)
 
     def run(self) -> Counter[str]:
         """Run to the end, check every result, and return what happened."""
         count = 0
         while self.events:
             self.now, _, what, arguments = heappop(self.events)
-            getattr(self, f"_on_{what}")(*arguments)
+            what(*arguments)
             count += 1
             assert count < MOST_EVENTS, "it does not end"
         for job in self.jobs:
@@ -200,7 +208,7 @@ class Sequence:
         for rank in range(plan.workers):
             at = self.now
             for collective in job.given[rank]:
-                self._at(at, "submit", job, rank, collective)
+                self._at(at, self._on_submit, job, rank, collective)
                 at += self.rng.choice([0.0, 0.0, self.rng.random() * 0.02])
 
     def _fill_tables(self, job: Job) -> None:
@@ -217,8 +225,8 @@ class Sequence:
             above[leaf] = bits
             for worker in members:
                 kind = Member.FALLBACK if worker == 0 else Member.CHILD
-                switch.members[group.tree, switch.routes[job.address(worker)[0]]] = kind, 1 << worker
-            children = tuple((switch.routes[job.address(worker)[0]], job.address(worker)) for worker in members)
+                switch.members[group.tree, switch.routes[job.addresses[worker][0]]] = kind, 1 << worker
+            children = tuple((switch.routes[job.addresses[worker][0]], job.addresses[worker]) for worker in members)
             if leaf != self.root:
                 switch.members[group.tree, 0] = Member.PARENT, 0
             self._entry(job, leaf, bits, children, 0 if leaf != self.root else None)
@@ -229,13 +237,13 @@ class Sequence:
             # A switch that passes packets on does not multiply results: its workers are the root's own children.
             direct = [(1 + leaf, None) for leaf in above if leaf not in plan.passing]
             copies = [
-                (1 + leaf_of[worker], job.address(worker))
+                (1 + leaf_of[worker], job.addresses[worker])
                 for worker in range(plan.workers)
                 if leaf_of[worker] in plan.passing
             ]
             self._entry(job, self.root, group.everyone, (*direct, *copies), None)
         for switch in self.switches:
-            switch.holders[key] = job.address(plan.workers - 1), job.fallback_address
+            switch.holders[key] = job.addresses[plan.workers - 1], job.fallback_address
 
     def _entry(
         self, job: Job, at: int, bits: int, children: tuple[tuple[int, Address | None], ...], parent: int | None
@@ -295,7 +303,7 @@ class Sequence:
 
     # -- events -----------------------------------------------------------------------------------------------------
 
-    def _at(self, time: float, what: str, *arguments: Any) -> None:
+    def _at(self, time: float, what: Callable[..., None], *arguments: Any) -> None:
         self.number += 1
         heappush(self.events, (time, self.number, what, arguments))
 
@@ -324,44 +332,43 @@ class Sequence:
         due = self.due_of.get(datagram.packet.tree, 0)
         if self.rng.random() < 0.1:
             self.due_of[datagram.packet.tree] = due = self.rng.randrange(100)
-        if self.rng.random() < self.weather.congested:
-            datagram = replace(datagram, congested=True)
-        for out, sent in self.switches[switch].receive(port, replace(datagram, due=due)):
+        congested = self.rng.random() < self.weather.congested or datagram.congested
+        packet, src, dst, _, _ = datagram
+        for out, sent in self.switches[switch].receive(port, Datagram(packet, src, dst, due, congested)):
             end = self.ends[switch, out]
             if isinstance(end, tuple):
-                self._carry("arrive", *end, sent)
+                self._carry(self._on_arrive, *end, sent)
             else:
-                self._carry("deliver", end[0], sent)
+                self._carry(self._on_deliver, end[0], sent)
 
     def _on_deliver(self, host: str, datagram: Datagram) -> None:
         assert host == datagram.dst[0], f"{datagram} came to {host}"
         for job in self.jobs:
-            if job.ended:
+            if job.ended or datagram.dst not in job.ranks:
                 continue
-            if datagram.dst == job.fallback_address:
-                for rank, packet in job.fallback.receive(datagram.packet, self.now):
-                    to = job.address(rank if rank is not None else 0)
-                    self._send(Datagram(packet, job.fallback_address, to), host)
-            for rank, worker in enumerate(job.workers):
-                if datagram.dst == job.address(rank):
-                    self._from_worker(job, rank, worker.receive(datagram.packet, self.now))
+            rank = job.ranks[datagram.dst]
+            if rank is not None:
+                self._from_worker(job, rank, job.workers[rank].receive(datagram.packet, self.now))
+                continue
+            for to, packet in job.fallback.receive(datagram.packet, self.now):
+                self._send(Datagram(packet, job.fallback_address, job.addresses[to or 0]), host)
 
     def _from_worker(self, job: Job, rank: int, packets: list[Packet]) -> None:
-        host = job.address(rank)[0]
+        host = job.addresses[rank][0]
         for packet in packets:
             if job.plan.lowered and packet.kind == Kind.CONTRIBUTION and packet.block % 3 == 0:
                 packet = replace(packet, next_exponent=max(packet.next_exponent - 20, 0))
-            self._send(Datagram(packet, job.address(rank), job.fallback_address), host)
+            self._send(Datagram(packet, job.addresses[rank], job.fallback_address), host)
         at = job.workers[rank].next_wake
         if at is not None and at < job.woken_at.get(rank, at + 1):
             job.woken_at[rank] = at = max(at, self.now)
-            self._at(at, "wake", job, rank)
+            self._at(at, self._on_wake, job, rank)
 
     def _send(self, datagram: Datagram, host: str) -> None:
         leaf = int(host.partition(".")[2]) % self.plans[0].leaves
-        self._carry("arrive", leaf, self.switches[leaf].routes[host], datagram)
+        self._carry(self._on_arrive, leaf, self.switches[leaf].routes[host], datagram)
 
-    def _carry(self, what: str, *arguments: Any) -> None:
+    def _carry(self, what: Callable[..., None], *arguments: Any) -> None:
         """Lose, delay or repeat a packet."""
         rng, weather = self.rng, self.weather
         if rng.random() >= weather.loss:
@@ -394,16 +401,28 @@ def _sum_of_reals(arrays: list[NDArray[np.float32]], chunk: int) -> NDArray[np.f
     return np.array(found, np.float32)
 
 
-def run_many(seeds: Iterator[int] | range) -> Counter[str]:
-    """Run the sequences of these seeds. Raise `AssertionError` with the seed of one that fails."""
+def run_many(seeds: Iterable[int], on: str = "model") -> Counter[str]:
+    """Run the sequences of these seeds. Raise `AssertionError` with the seed of one that fails.
+
+    On "softswitch" or "bmv2" each packet goes through the P4 program as well, which must do what the model does.
+    """
     happened: Counter[str] = Counter()
-    for seed in seeds:
-        try:
-            happened.update(Sequence(seed).run())
-        except Exception as error:
-            raise AssertionError(f"the sequence of seed {seed}: {error!r}") from error
-        happened["sequences"] += 1
+    with ExitStack() as closing:
+        switches = None if on == "model" else closing.enter_context(_programs(on))
+        for seed in seeds:
+            try:
+                happened.update(Sequence(seed).run() if switches is None else switches.run(seed))
+            except Exception as error:
+                raise AssertionError(f"the sequence of seed {seed}: {error!r}") from error
+            happened["sequences"] += 1
     return happened
+
+
+def _programs(on: str) -> AbstractContextManager[Any]:
+    # A thousand sequences of the model run before these are imported.
+    from plugins.aggregation.tests.program_switch import Programs
+
+    return Programs(on)
 
 
 def main() -> None:
@@ -411,12 +430,16 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0, help="the first")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--on", choices=["model", "softswitch", "bmv2"], default="model")
     given = parser.parse_args()
     happened: Counter[str] = Counter()
-    last = given.seed + given.count
+    last, began = given.seed + given.count, monotonic()
     with ProcessPoolExecutor(given.processes) as pool:
-        for counted in pool.map(run_many, [range(at, min(at + 500, last)) for at in range(given.seed, last, 500)]):
+        parts = [range(at, min(at + AT_ONCE, last)) for at in range(given.seed, last, AT_ONCE)]
+        for counted in pool.map(run_many, parts, repeat(given.on)):
             happened.update(counted)
+            rate = happened["sequences"] / (monotonic() - began)
+            print(f"{happened['sequences']:>15,} sequences, {rate:.1f} a second", file=sys.stderr)
     for what, number in happened.most_common():
         print(f"{number:>15,} {what}")
 

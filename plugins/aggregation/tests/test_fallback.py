@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from echelon_aggregation.fallback import Fallback
 from echelon_aggregation.group import Group
-from echelon_aggregation.wire import NO_FLAGS, Flag, Kind, Packet
+from echelon_aggregation.wire import Flag, Kind, Packet
 
 GROUP = Group(3, window=2, values=1, least_timeout_s=0.01)
 
 
-def contribution(workers: int, value: int | None, block: int = 0, flags: Flag = NO_FLAGS, following: int = 0) -> Packet:
+def contribution(workers: int, value: int | None, block: int = 0, flags: int = 0, following: int = 0) -> Packet:
     values = b"" if value is None else value.to_bytes(4, "big", signed=True)
-    flags |= Flag.EMPTY if value is None else NO_FLAGS
+    flags |= Flag.EMPTY if value is None else 0
     return Packet(Kind.CONTRIBUTION, 1, 1, block, workers, 130, following, flags, values)
 
 

@@ -2,37 +2,45 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Iterator
 
 import pytest
-from finsy import P4Schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.aggregation.tests.program_switch import InProcess, ProgramSwitch, built
-from plugins.aggregation.tests.sequences import Sequence
+from plugins.aggregation.tests.program_switch import Programs
+from plugins.aggregation.tests.sequences import run_many
+from tests.differential.bmv2 import installed
 from tests.drawing import examples
 
-VALUES = 32
+needs_bmv2 = pytest.mark.skipif(not installed(), reason="simple_switch_grpc is not installed")
 
 
-@cache
-def schema() -> P4Schema:
-    installed = built()
-    return P4Schema(installed.p4info, installed.binary)
+@pytest.fixture(scope="module")
+def softswitches() -> Iterator[Programs]:
+    with Programs("softswitch") as found:
+        yield found
 
 
-def make_switch() -> ProgramSwitch:
-    return ProgramSwitch(InProcess(built()), schema())
-
-
-@settings(max_examples=examples(60), deadline=None, derandomize=True)
+@settings(max_examples=examples(120), deadline=None, derandomize=True)
 @given(seed=st.integers(0, 2**32))
-def test_softswitch_runs_the_program_as_the_page_says(seed: int) -> None:
-    Sequence(seed, make_switch, VALUES).run()
+def test_softswitch_runs_the_program_as_the_page_says(softswitches: Programs, seed: int) -> None:
+    softswitches.run(seed)
+
+
+@needs_bmv2
+def test_bmv2_runs_the_program_as_the_page_says() -> None:
+    with Programs("bmv2") as found:
+        for seed in range(30):
+            found.run(seed)
 
 
 @pytest.mark.long
 def test_softswitch_runs_many_sequences() -> None:
-    for seed in range(3000):
-        Sequence(seed, make_switch, VALUES).run()
+    run_many(range(3000), "softswitch")
+
+
+@pytest.mark.long
+@needs_bmv2
+def test_bmv2_runs_many_sequences() -> None:
+    run_many(range(1000), "bmv2")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from echelon_aggregation.group import Group
-from echelon_aggregation.wire import NO_FLAGS, Flag, Kind, Packet
+from echelon_aggregation.wire import Flag, Kind, Packet
 from echelon_aggregation.worker import Worker, all_reduce, broadcast, reduce_scatter
 
 TWO = Group(2, window=2, values=2, least_timeout_s=0.01)
@@ -19,8 +19,8 @@ def whole(*numbers: int) -> bytes:
     return b"".join(number.to_bytes(4, "big", signed=True) for number in numbers)
 
 
-def result(of: Packet, values: bytes, next_exponent: int = 0, flags: Flag = NO_FLAGS) -> Packet:
-    empty = NO_FLAGS if values else Flag.EMPTY
+def result(of: Packet, values: bytes, next_exponent: int = 0, flags: int = 0) -> Packet:
+    empty = 0 if values else Flag.EMPTY
     return replace(of, kind=Kind.RESULT, workers=3, values=values, next_exponent=next_exponent, flags=flags | empty)
 
 
@@ -78,7 +78,7 @@ def test_a_sum_that_overflowed_is_sent_again_on_a_coarser_scale() -> None:
     (packet,) = worker.receive(result(packet, b"", next_exponent=120), 0.1)
     assert packet.flags & Flag.OVERFLOW, "the worker knows that its values do not fit"
     (packet,) = worker.receive(result(packet, whole(1, 1), flags=Flag.OVERFLOW), 0.2)
-    assert (packet.block, packet.exponent, packet.flags) == (4, 128, NO_FLAGS)
+    assert (packet.block, packet.exponent, packet.flags) == (4, 128, 0)
     worker.receive(result(packet, whole(2**27, 2**26)), 0.3)
     assert collective.result.tolist() == [1.0, 0.5]
 
