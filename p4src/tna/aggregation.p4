@@ -2,15 +2,12 @@
 // Aggregation on Tofino: adds up what the workers of a job send, block by block (docs/aggregation-protocol.md). The program
 // that ranks packets fills the stages of a Tofino 1, so this is one of its own, for switches that aggregate.
 //
-// Ingress decides what becomes of a packet and keeps what is known of each place; egress has the values, of which ingress
-// sees nothing. All packets whose values egress uses go through the port that loops, in one queue, so that egress sees
-// them in the order in which ingress has decided. A sum that goes on passes three times:
+// Egress of a Tofino parses no more than 160 bytes, so values are added in ingress. In the first pass of a packet ingress
+// does not look at its values; it decides what becomes of it, and keeps what is known of each place. What needs values
+// comes back twice, by the port that loops, for one half of them each time. The port has one queue, so that both halves
+// change in the order of the decisions: the sum in a packet is what it was when its own decision was made.
 //
-//   1. ingress decides; egress adds the packet's values, or not, and reads one half of the sum
-//   2. ingress makes sure that the sum is as it was, and may free the place; egress reads the other half
-//   3. ingress addresses the packet and sends it
-//
-// Whatever else comes passes once. A contribution that is kept ends in egress.
+// Whatever else comes passes once.
 
 #include <core.p4>
 #if __TARGET_TOFINO__ == 2
@@ -19,10 +16,9 @@
 #include <tna.p4>
 #endif
 
-#define AGGREGATION
 #include "sizes_tna.h"
 #include "../shared/constants.h"
-#include "../shared/headers.p4"
+#include "include/aggregation/headers.p4"
 #include "include/aggregation/types.p4"
 #include "include/aggregation/parser.p4"
 #include "include/control/forwarding.p4"
@@ -43,6 +39,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
     Forwarding() forwarding;
     Tree() tree;
     Place() place;
+    Values() values;
     Loaded() loaded;
     @name("aggregation") Outcome() aggregation;
 
@@ -104,6 +101,7 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
             ipv4_header.apply();
         }
         tree.apply(hdr, meta, ig_intr_md);
+        values.apply(hdr, meta);
         loaded.apply(hdr, meta);
         place.apply(hdr, meta);
         forwarding.apply(hdr, meta, ig_tm_md);
@@ -122,8 +120,8 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         }
         if (meta.bridge.step == STEP_FIRST) {
             take_port();
+            take_place();
         }
-        take_place();
         aggregation.apply(hdr, meta);
         if (meta.way == Way.ROUTE && meta.forwarded == 0 && meta.flooded == 0 && meta.drop == 0) {
             drop_because(DROP_NO_ROUTE);
@@ -188,13 +186,11 @@ control EchelonEgress(inout headers_t hdr, inout egress_metadata_t meta, in egre
                       in egress_intrinsic_metadata_from_parser_t eg_prsr_md,
                       inout egress_intrinsic_metadata_for_deparser_t eg_dprsr_md,
                       inout egress_intrinsic_metadata_for_output_port_t eg_oport_md) {
-    Values() values;
     AggregationCopy() copy;
     Marking() marking;
     QueueDepth() queue_depth;
 
     apply {
-        values.apply(hdr, meta);
         copy.apply(hdr, eg_intr_md);
         meta.queue = meta.bridge.wanted;
         if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {
@@ -202,9 +198,7 @@ control EchelonEgress(inout headers_t hdr, inout egress_metadata_t meta, in egre
         }
         marking.apply(hdr, meta);
         queue_depth.apply(hdr, meta, eg_intr_md);
-        if (meta.bridge.step == STEP_KEEP) {
-            eg_dprsr_md.drop_ctl = 1;
-        } else if (eg_intr_md.egress_port != LOOP_PORT) {
+        if (eg_intr_md.egress_port != LOOP_PORT) {
             meta.bridge.setInvalid();
         }
     }

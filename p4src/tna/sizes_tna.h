@@ -53,16 +53,10 @@
 #define EACH_WORKER(DO) \
     DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14) DO(15) \
     DO(16) DO(17) DO(18) DO(19) DO(20) DO(21) DO(22) DO(23) DO(24) DO(25) DO(26) DO(27) DO(28) DO(29) DO(30) DO(31)
-/* A register has two values, n and n + 32. */
-#define EACH_PAIR(DO) \
-    DO(0, 32) DO(1, 33) DO(2, 34) DO(3, 35) DO(4, 36) DO(5, 37) DO(6, 38) DO(7, 39) \
-    DO(8, 40) DO(9, 41) DO(10, 42) DO(11, 43) DO(12, 44) DO(13, 45) DO(14, 46) DO(15, 47) \
-    DO(16, 48) DO(17, 49) DO(18, 50) DO(19, 51) DO(20, 52) DO(21, 53) DO(22, 54) DO(23, 55) \
-    DO(24, 56) DO(25, 57) DO(26, 58) DO(27, 59) DO(28, 60) DO(29, 61) DO(30, 62) DO(31, 63)
-#define EACH_VALUE(DO) \
-    EACH_WORKER(DO) \
-    DO(32) DO(33) DO(34) DO(35) DO(36) DO(37) DO(38) DO(39) DO(40) DO(41) DO(42) DO(43) DO(44) DO(45) DO(46) DO(47) \
-    DO(48) DO(49) DO(50) DO(51) DO(52) DO(53) DO(54) DO(55) DO(56) DO(57) DO(58) DO(59) DO(60) DO(61) DO(62) DO(63)
+/* A packet has twice as many values. */
+#define HALF_BITS 1024
+#define EACH_OF_HALF EACH_WORKER
+#define EACH_VALUE EACH_WORKER
 
 /* Times are ticks. */
 #define DURATION(name) name##_ticks

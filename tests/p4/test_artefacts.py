@@ -16,7 +16,12 @@ ARCHITECTURES = ["v1model", "tna"]
 
 @pytest.mark.parametrize(
     ("built", "sources", "target"),
-    [("v1model", "v1model", "p4"), ("v1model-aggregation", "v1model", "p4"), ("tna", "tna", "p4-tofino")],
+    [
+        ("v1model", "v1model", "p4"),
+        ("v1model-aggregation", "v1model", "p4"),
+        ("tna", "tna", "p4-tofino"),
+        ("tna-aggregation", "tna", "p4-tofino"),
+    ],
 )
 def test_output_was_made_from_these_sources(built: str, sources: str, target: str) -> None:
     recorded = P4SRC / "build" / built / "SOURCE.sha256"

@@ -35,31 +35,43 @@ control Outcome(inout headers_t hdr, inout metadata_t meta) {
         hdr.shim.flow = meta.result_flow;
     }
 
-    // Egress adds the values, and ends the packet.
+    // It comes back for its values, and ends then.
     action keep() {
         aggregated.count(AGGREGATED_KEPT);
         meta.way = Way.LOOP;
         meta.bridge.step = STEP_KEEP;
     }
 
-    // The sum comes back with one half of its values.
+    action keep_others() {
+        meta.way = Way.LOOP;
+        meta.bridge.step = STEP_KEPT;
+    }
+
+    // It comes back for the sum.
     action load(bit<4> reason, bit<8> to) {
         aggregated.count(reason);
         meta.way = Way.LOOP;
-        meta.bridge.step = STEP_VERIFY;
+        meta.bridge.step = STEP_LOAD;
         meta.bridge.to = to;
+    }
+
+    // It comes back for the second half, or to be addressed.
+    action load_others() {
+        meta.way = Way.LOOP;
+        meta.bridge.step = STEP_FINISH;
     }
 
     action send_at_once(bit<8> to) {
         aggregated.count(AGGREGATED_COMPLETE);
         meta.way = Way.LOOP;
-        meta.bridge.step = STEP_SEND;
+        meta.bridge.step = STEP_FINISH;
         meta.bridge.to = to;
     }
 
-    action load_others() {
+    action unlock() {
+        aggregated.count(AGGREGATED_STALE);
         meta.way = Way.LOOP;
-        meta.bridge.step = STEP_SEND;
+        meta.bridge.step = STEP_FINISH;
     }
 
     action send_up() {
@@ -79,7 +91,7 @@ control Outcome(inout headers_t hdr, inout metadata_t meta) {
         key = {
             meta.act: ternary;
             meta.op: ternary;
-            meta.reached: ternary;
+            meta.complete: ternary;
             meta.is_all: ternary;
             meta.root: ternary;
             meta.form: ternary;
@@ -87,8 +99,8 @@ control Outcome(inout headers_t hdr, inout metadata_t meta) {
             meta.bridge.to: ternary;
         }
         actions = {
-            go; go_counted; end; end_counted; result_down; result_up; keep; load; send_at_once; load_others; send_up;
-            send_down; send_back;
+            go; go_counted; end; end_counted; result_down; result_up; keep; keep_others; load; load_others; send_at_once;
+            unlock; send_up; send_down; send_back;
         }
         const default_action = go();
         const entries = {
@@ -98,19 +110,19 @@ control Outcome(inout headers_t hdr, inout metadata_t meta) {
             (Act.MALFORMED, _, _, _, _, _, _, _): end_counted(AGGREGATED_MALFORMED);
             (Act.RESULT_DOWN, _, _, _, _, _, _, _): result_down();
             (Act.RESULT_UP, _, _, _, _, _, _, _): result_up();
-            (Act.SEND, _, _, _, _, _, _, TO_PARENT &&& 7): send_up();
-            (Act.SEND, _, _, _, _, _, _, TO_CHILDREN &&& 7): send_down();
-            (Act.SEND, _, _, _, _, _, _, TO_SENDER &&& 7): send_back();
-            (Act.SEND, _, _, _, _, _, _, _): go();
-            // The place was another's in the meantime, or is to be unlocked only.
-            (_, Op.CHECK, NEITHER, _, _, _, _, TO_NOBODY &&& 7): end();
-            (_, Op.CHECK, NEITHER, _, _, _, _, _): load_others();
-            (Act.VERIFY, _, _, _, _, _, _, _): end();
-            (Act.RELEASE, _, _, _, _, _, _, _): end();
+            (Act.KEEP, _, _, _, _, _, _, _): keep_others();
+            (Act.KEPT, _, _, _, _, _, _, _): end();
+            (Act.LOAD, _, _, _, _, _, _, _): load_others();
+            (Act.FINISH, _, _, _, _, _, _, TO_PARENT): send_up();
+            (Act.FINISH, _, _, _, _, _, _, TO_CHILDREN): send_down();
+            (Act.FINISH, _, _, _, _, _, _, TO_SENDER): send_back();
+            (Act.FINISH, _, _, _, _, _, _, _): end();
+            (Act.RELEASE, _, _, _, _, _, _, TO_PARENT + FREES): send_up();
+            (Act.RELEASE, _, _, _, _, _, _, _): go();
             // Cases 3 and 4.
             (_, Op.PASS, _, _, _, _, _, _): go_counted(AGGREGATED_PASSED);
             // Case 6. What was no tree's before is not to stay this one's.
-            (_, Op.STALE, _, _, _, _, ONLY_FIRST, _): load(AGGREGATED_STALE, TO_NOBODY);
+            (_, Op.STALE, _, _, _, _, ONLY_FIRST, _): unlock();
             (_, Op.STALE, _, _, _, _, _, _): end_counted(AGGREGATED_STALE);
             // Case 7: another tree's incomplete sum stays.
             (_, Op.BUSY, _, 1, 0, _, _, _): send_at_once(TO_PARENT);
@@ -139,26 +151,29 @@ control Outcome(inout headers_t hdr, inout metadata_t meta) {
         meta.bridge.values = how;
     }
 
-    // What egress does with the values.
+    // What is done with the values when the packet has come back, and with the second half then.
     @hidden
     table values {
         key = {
+            meta.bridge.values: ternary;
             meta.op: ternary;
             meta.form: ternary;
             meta.place_state: ternary;
-            hdr.aggregation.flags: ternary;
         }
         actions = { use_values; }
         const default_action = use_values(VALUES_STAY);
         const entries = {
-            (Op.TAKE, Form.VALUES, _, _): use_values(VALUES_WRITE);
-            (Op.ADD, Form.VALUES, PLACE_VALUES &&& PLACE_VALUES, _): use_values(VALUES_ADD);
-            (Op.ADD, Form.VALUES, _, _): use_values(VALUES_WRITE);
-            (Op.ADD, _, PLACE_VALUES &&& PLACE_VALUES, _): use_values(VALUES_MAKE);
-            (Op.REPEAT, Form.VALUES, PLACE_VALUES &&& PLACE_VALUES, _): use_values(VALUES_READ);
-            (Op.REPEAT, Form.VALUES, _, _): use_values(VALUES_LOSE);
-            (Op.REPEAT, _, PLACE_VALUES &&& PLACE_VALUES, _): use_values(VALUES_MAKE);
-            (Op.CHECK, _, _, 0 &&& AGGREGATION_EMPTY): use_values(VALUES_READ_OTHERS);
+            (VALUES_ADD, _, _, _): use_values(OTHERS_ADD);
+            (VALUES_WRITE, _, _, _): use_values(OTHERS_WRITE);
+            (VALUES_READ, _, _, _): use_values(OTHERS_READ);
+            (VALUES_MAKE, _, _, _): use_values(OTHERS_MAKE);
+            (_, Op.TAKE, Form.VALUES, _): use_values(VALUES_WRITE);
+            (_, Op.ADD, Form.VALUES, PLACE_VALUES &&& PLACE_VALUES): use_values(VALUES_ADD);
+            (_, Op.ADD, Form.VALUES, _): use_values(VALUES_WRITE);
+            (_, Op.ADD, _, PLACE_VALUES &&& PLACE_VALUES): use_values(VALUES_MAKE);
+            (_, Op.REPEAT, Form.VALUES, PLACE_VALUES &&& PLACE_VALUES): use_values(VALUES_READ);
+            (_, Op.REPEAT, Form.VALUES, _): use_values(VALUES_LOSE);
+            (_, Op.REPEAT, _, PLACE_VALUES &&& PLACE_VALUES): use_values(VALUES_MAKE);
         }
     }
 
@@ -199,7 +214,7 @@ control Outcome(inout headers_t hdr, inout metadata_t meta) {
     }
 }
 
-// The headers of a sum that goes on, when it has come back with all of its values.
+// The headers of a sum that goes on.
 control Loaded(inout headers_t hdr, inout metadata_t meta) {
     action up() {
         hdr.shim.flow = meta.sum_flow;
@@ -252,14 +267,14 @@ control Loaded(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (meta.bridge.step == STEP_SEND) {
+        if (meta.bridge.step == STEP_FINISH) {
             if (hdr.aggregation.flags & AGGREGATION_EMPTY == 0) {
                 with_values();
             } else {
                 without_values();
             }
         }
-        if (meta.bridge.step == STEP_SEND) {
+        if (meta.bridge.step == STEP_FINISH) {
             direction.apply();
         }
     }

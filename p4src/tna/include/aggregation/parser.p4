@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ingress does not look at values: they are behind what it parses.
+// Values are parsed where something is done with them: one half of them, when the packet has come back. Elsewhere they are
+// behind what is parsed.
 
 // Lengths of UDP from 44 (8 + SHIM_BYTES + AGGREGATION_BYTES) on, by prefixes.
 #define LONG_ENOUGH(state) \
@@ -76,7 +77,47 @@ parser EchelonIngressParser(packet_in packet, out headers_t hdr, out metadata_t 
     }
     state parse_bridge {
         packet.extract(meta.bridge);
-        transition parse_ethernet;
+        packet.extract(hdr.ethernet);
+        packet.extract(hdr.ipv4);
+        packet.extract(hdr.udp);
+        packet.extract(hdr.shim);
+        packet.extract(hdr.aggregation);
+        transition select(meta.bridge.values) {
+            VALUES_ADD: parse_half;
+            VALUES_WRITE: parse_half;
+            VALUES_READ: skip_half;
+            VALUES_LOSE: skip_all;
+            OTHERS_ADD: parse_both;
+            OTHERS_WRITE: parse_both;
+            OTHERS_READ: parse_first;
+            OTHERS_MAKE: parse_first;
+            default: accept;
+        }
+    }
+    state parse_half {
+        packet.extract(hdr.half);
+        transition accept;
+    }
+    state skip_half {
+        packet.advance(HALF_BITS);
+        transition accept;
+    }
+    state skip_all {
+        packet.advance(HALF_BITS);
+        packet.advance(HALF_BITS);
+        transition accept;
+    }
+    state parse_both {
+        packet.extract(hdr.first_half);
+        packet.extract(hdr.half);
+        transition accept;
+    }
+    state parse_first {
+        packet.extract(hdr.first_half);
+        transition select(meta.bridge.values) {
+            OTHERS_READ: skip_half;
+            default: accept;
+        }
     }
 #define EXTRACTED_IPV4 ipv4_checksum.add(hdr.ipv4); meta.bad_checksum = ipv4_checksum.verify();
     PARSE_HEADERS
@@ -125,14 +166,6 @@ parser EchelonEgressParser(packet_in packet, out headers_t hdr, out egress_metad
     state parse_aggregation {
         packet.extract(hdr.shim);
         packet.extract(hdr.aggregation);
-        transition select(meta.bridge.values) {
-            VALUES_STAY: accept;
-            VALUES_MAKE: accept;
-            default: parse_values;
-        }
-    }
-    state parse_values {
-        packet.extract(hdr.values);
         transition accept;
     }
 }

@@ -108,7 +108,6 @@ control Place(inout headers_t hdr, inout metadata_t meta) {
             (Act.CONTRIBUTE, NEITHER): NoAction();
             (Act.CONTRIBUTE, _): do_owner_take();
             (Act.AGAIN, _): do_owner_look();
-            (Act.VERIFY, _): do_owner_look();
             (Act.RELEASE, _): do_owner_free();
         }
     }
@@ -246,16 +245,12 @@ control Place(inout headers_t hdr, inout metadata_t meta) {
     action take() { meta.op = Op.TAKE; }
     action add() {
         meta.op = Op.ADD;
-        meta.target = meta.rest;
+        meta.awaited = meta.rest;
     }
     action repeat() {
         meta.op = Op.REPEAT;
-        meta.target = meta.all_workers;
+        meta.awaited = meta.all_workers;
         meta.state = 0;
-    }
-    action check() {
-        meta.op = Op.CHECK;
-        meta.target = hdr.aggregation.workers;
     }
 
     @hidden
@@ -269,12 +264,10 @@ control Place(inout headers_t hdr, inout metadata_t meta) {
             meta.child_did: ternary;
             meta.worker_did: ternary;
         }
-        actions = { pass; is_stale; is_busy; take; add; repeat; check; NoAction; }
+        actions = { pass; is_stale; is_busy; take; add; repeat; NoAction; }
         const default_action = NoAction();
         const entries = {
             (Act.PASS, _, _, _, _, _, _): pass();
-            (Act.VERIFY, _, NEITHER, _, _, _, _): check();
-            (Act.RELEASE, _, NEITHER, _, _, _, _): check();
             (Act.CONTRIBUTE, NEITHER, _, _, _, _, _): is_busy();
             (Act.CONTRIBUTE, _, ONLY_FIRST, _, _, _, _): take();
             (Act.CONTRIBUTE, _, ONLY_SECOND, _, _, _, _): take();
@@ -325,13 +318,13 @@ control Place(inout headers_t hdr, inout metadata_t meta) {
     };
     RegisterAction<bit<32>, place_t, bit<4>>(place_present) present_add = {
         void apply(inout bit<32> workers, out bit<4> found) {
-            found = this.predicate(workers != meta.target);
+            found = this.predicate(workers != meta.awaited);
             workers = workers | hdr.aggregation.workers;
         }
     };
     RegisterAction<bit<32>, place_t, bit<4>>(place_present) present_read = {
         void apply(inout bit<32> workers, out bit<4> found) {
-            found = this.predicate(workers != meta.target);
+            found = this.predicate(workers != meta.awaited);
         }
     };
     Register<bit<8>, place_t>(PLACES) place_state;
@@ -369,7 +362,7 @@ control Place(inout headers_t hdr, inout metadata_t meta) {
     }
 
     apply {
-        if (meta.bridge.step == STEP_VERIFY) {
+        if (meta.bridge.step == STEP_FINISH) {
             unlock.execute(meta.block_place[PLACE_BITS - 1:0]);
         } else if (meta.act == Act.CONTRIBUTE && meta.may_take != TAKE_OWN) {
             meta.lock = take_lock.execute(meta.block_place[PLACE_BITS - 1:0]);
@@ -393,9 +386,9 @@ control Place(inout headers_t hdr, inout metadata_t meta) {
         if (meta.op == Op.TAKE) {
             present_put.execute(meta.block_place[PLACE_BITS - 1:0]);
         } else if (meta.op == Op.ADD) {
-            meta.reached = present_add.execute(meta.block_place[PLACE_BITS - 1:0]);
-        } else if (meta.op == Op.REPEAT || meta.op == Op.CHECK) {
-            meta.reached = present_read.execute(meta.block_place[PLACE_BITS - 1:0]);
+            meta.complete = present_add.execute(meta.block_place[PLACE_BITS - 1:0]);
+        } else if (meta.op == Op.REPEAT) {
+            meta.complete = present_read.execute(meta.block_place[PLACE_BITS - 1:0]);
         }
         if (meta.op == Op.TAKE) {
             state_put.execute(meta.block_place[PLACE_BITS - 1:0]);

@@ -144,9 +144,11 @@ control Tree(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_me
         const default_action = sort(Act.FORGED, Part.OTHER);
         const entries = {
             (1, _, _, _, _, _, _, _, _, _, _, _, _): sort(Act.FORWARD, Part.OTHER);
-            (_, STEP_VERIFY, FREES &&& FREES, _, _, _, _, _, _, _, _, _, _): sort(Act.RELEASE, Part.OTHER);
-            (_, STEP_VERIFY, _, _, _, _, _, _, _, _, _, _, _): sort(Act.VERIFY, Part.OTHER);
-            (_, STEP_SEND, _, _, _, _, _, _, _, _, _, _, _): sort(Act.SEND, Part.OTHER);
+            (_, STEP_KEEP, _, _, _, _, _, _, _, _, _, _, _): sort(Act.KEEP, Part.OTHER);
+            (_, STEP_KEPT, _, _, _, _, _, _, _, _, _, _, _): sort(Act.KEPT, Part.OTHER);
+            (_, STEP_LOAD, _, _, _, _, _, _, _, _, _, _, _): sort(Act.LOAD, Part.OTHER);
+            (_, STEP_FINISH, FREES &&& FREES, _, _, _, _, _, _, _, _, _, _): sort(Act.RELEASE, Part.OTHER);
+            (_, STEP_FINISH, _, _, _, _, _, _, _, _, _, _, _): sort(Act.FINISH, Part.OTHER);
             (_, _, _, Form.OTHER, _, _, _, _, _, _, _, _, _): sort(Act.FORWARD, Part.OTHER);
             (_, _, _, Form.MALFORMED, _, _, _, _, _, _, _, _, _): sort(Act.MALFORMED, Part.OTHER);
             (_, _, _, _, Known.UNKNOWN, _, _, _, _, _, _, _, _): sort(Act.UNKNOWN, Part.OTHER);

@@ -10,21 +10,31 @@ typedef bit<CELL_BITS>  cell_t;
 // The port whose packets come back.
 const port_t LOOP_PORT = 68;
 
-// What ingress does with a packet that comes back, or 0. With STEP_KEEP, none does: egress adds its values and ends it.
+// Why a packet comes back, or 0.
 const bit<8> STEP_FIRST = 0;
+// The first half of its values is added, and it comes back; then the second half, and it ends.
 const bit<8> STEP_KEEP = 1;
-const bit<8> STEP_VERIFY = 2;
-const bit<8> STEP_SEND = 3;
+const bit<8> STEP_KEPT = 2;
+// It gets the first half of the sum, and comes back; then the second half, and leaves.
+const bit<8> STEP_LOAD = 3;
+const bit<8> STEP_FINISH = 4;
 
-// What egress does with the values of the packet and of the place. A register gives one of its two values.
+// What is done with the first half of the values, of the packet and of the place.
 const bit<8> VALUES_STAY = 0;
+// The sum has those of the packet, too, and the packet has the sum.
 const bit<8> VALUES_ADD = 1;
+// The sum is what the packet has.
 const bit<8> VALUES_WRITE = 2;
+// The packet has the sum instead of what it had, or of nothing.
 const bit<8> VALUES_READ = 3;
-const bit<8> VALUES_READ_OTHERS = 4;
-// The packet has none, or is to lose those that it has.
-const bit<8> VALUES_MAKE = 5;
-const bit<8> VALUES_LOSE = 6;
+const bit<8> VALUES_MAKE = 4;
+// The packet has nothing.
+const bit<8> VALUES_LOSE = 5;
+// The same with the second half.
+const bit<8> OTHERS_ADD = 9;
+const bit<8> OTHERS_WRITE = 10;
+const bit<8> OTHERS_READ = 11;
+const bit<8> OTHERS_MAKE = 12;
 
 // Where the sum goes, and whether the place is free then.
 const bit<8> TO_NOBODY = 0;
@@ -73,9 +83,11 @@ enum bit<8> Act {
     PASS = 6,
     CONTRIBUTE = 7,
     AGAIN = 8,
-    VERIFY = 9,
+    FINISH = 9,
     RELEASE = 10,
-    SEND = 11
+    KEEP = 11,
+    LOAD = 12,
+    KEPT = 13
 }
 
 enum bit<8> Op {
@@ -85,8 +97,7 @@ enum bit<8> Op {
     BUSY = 3,
     TAKE = 4,
     ADD = 5,
-    REPEAT = 6,
-    CHECK = 8
+    REPEAT = 6
 }
 
 enum bit<4> Way {
@@ -98,7 +109,7 @@ enum bit<4> Way {
     SENDER = 5
 }
 
-// From ingress to egress, and back by the port that loops. What shares a container has to be written together.
+// From ingress to egress, and back by the port that loops.
 header bridge_h {
     bit<8>  step;
     bit<8>  values;
@@ -160,8 +171,8 @@ struct metadata_t {
     Op              op;
     bit<32>         rest;
     bit<1>          is_all;
-    bit<32>         target;
-    bit<4>          reached;
+    bit<32>         awaited;
+    bit<4>          complete;
     bit<8>          state;
     bit<8>          place_state;
     bit<8>          next_exponent;

@@ -1,67 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values of all places, two in a cell of each register: 32 registers over the stages of egress. A register gives one
-// of the two, so that a sum that goes on passes twice.
+// The values of all places: 32 registers over all stages, in each of which a place has values n and n + 32. A packet has
+// one half of its values at a time in containers that stages read.
 
-struct pair_t {
-    bit<32> one;
-    bit<32> other;
-}
-
-#define PAIR(n, m) \
+#define VALUE(n) \
     Register<pair_t, place_t>(PLACES) place_sum_##n; \
-    RegisterAction<pair_t, place_t, bit<32>>(place_sum_##n) add_to_##n = { \
+    RegisterAction<pair_t, place_t, bit<32>>(place_sum_##n) add_##n = { \
         void apply(inout pair_t sum, out bit<32> found) { \
-            sum.one = sum.one + hdr.values.v##n; \
-            sum.other = sum.other + hdr.values.v##m; \
-            found = sum.one; \
+            sum.first = sum.first + hdr.half.v##n; \
+            found = sum.first; \
         } \
     }; \
     RegisterAction<pair_t, place_t, bit<32>>(place_sum_##n) write_##n = { \
         void apply(inout pair_t sum, out bit<32> found) { \
-            sum.one = hdr.values.v##n; \
-            sum.other = hdr.values.v##m; \
-            found = sum.one; \
+            sum.first = hdr.half.v##n; \
+            found = sum.first; \
         } \
     }; \
-    RegisterAction<pair_t, place_t, bit<32>>(place_sum_##n) read_##n = { \
+    RegisterAction<pair_t, place_t, bit<32>>(place_sum_##n) add_other_##n = { \
         void apply(inout pair_t sum, out bit<32> found) { \
-            found = sum.one; \
+            sum.second = sum.second + hdr.half.v##n; \
+            found = sum.second; \
         } \
     }; \
-    RegisterAction<pair_t, place_t, bit<32>>(place_sum_##n) read_other_##n = { \
+    RegisterAction<pair_t, place_t, bit<32>>(place_sum_##n) write_other_##n = { \
         void apply(inout pair_t sum, out bit<32> found) { \
-            found = sum.other; \
+            sum.second = hdr.half.v##n; \
+            found = sum.second; \
         } \
     }; \
-    action do_add_##n() { hdr.values.v##n = add_to_##n.execute(meta.bridge.place[PLACE_BITS - 1:0]); } \
-    action do_write_##n() { hdr.values.v##n = write_##n.execute(meta.bridge.place[PLACE_BITS - 1:0]); } \
-    action do_read_##n() { hdr.values.v##n = read_##n.execute(meta.bridge.place[PLACE_BITS - 1:0]); } \
-    action do_read_other_##n() { hdr.values.v##m = read_other_##n.execute(meta.bridge.place[PLACE_BITS - 1:0]); } \
+    action do_add_##n() { hdr.half.v##n = add_##n.execute(meta.bridge.place[PLACE_BITS - 1:0]); } \
+    action do_write_##n() { hdr.half.v##n = write_##n.execute(meta.bridge.place[PLACE_BITS - 1:0]); } \
+    action do_add_other_##n() { hdr.half.v##n = add_other_##n.execute(meta.bridge.place[PLACE_BITS - 1:0]); } \
+    action do_write_other_##n() { hdr.half.v##n = write_other_##n.execute(meta.bridge.place[PLACE_BITS - 1:0]); } \
     @hidden \
     table sum_##n { \
         key = { meta.bridge.values: exact; } \
-        actions = { do_add_##n; do_write_##n; do_read_##n; do_read_other_##n; NoAction; } \
+        actions = { do_add_##n; do_write_##n; do_add_other_##n; do_write_other_##n; NoAction; } \
         const default_action = NoAction(); \
         const entries = { \
             VALUES_ADD: do_add_##n(); \
             VALUES_WRITE: do_write_##n(); \
-            VALUES_READ: do_read_##n(); \
-            VALUES_MAKE: do_read_##n(); \
-            VALUES_READ_OTHERS: do_read_other_##n(); \
+            VALUES_READ: do_add_##n(); \
+            VALUES_MAKE: do_add_##n(); \
+            OTHERS_ADD: do_add_other_##n(); \
+            OTHERS_WRITE: do_write_other_##n(); \
+            OTHERS_READ: do_add_other_##n(); \
+            OTHERS_MAKE: do_add_other_##n(); \
         } \
     }
 
-#define APPLY_PAIR(n, m) sum_##n.apply();
+#define APPLY_VALUE(n) sum_##n.apply();
 
-control Values(inout headers_t hdr, inout egress_metadata_t meta) {
-    EACH_PAIR(PAIR)
+struct pair_t {
+    bit<32> first;
+    bit<32> second;
+}
+
+control Values(inout headers_t hdr, inout metadata_t meta) {
+    EACH_OF_HALF(VALUE)
 
     apply {
-        EACH_PAIR(APPLY_PAIR)
-        if (meta.bridge.values == VALUES_MAKE) {
-            hdr.values.setValid();
-        } else if (meta.bridge.values == VALUES_LOSE) {
-            hdr.values.setInvalid();
+        EACH_OF_HALF(APPLY_VALUE)
+        // What the packet does not have is 0, so that to add it is to read.
+        if (meta.bridge.values == VALUES_READ || meta.bridge.values == VALUES_MAKE
+            || meta.bridge.values == OTHERS_READ || meta.bridge.values == OTHERS_MAKE) {
+            hdr.half.setValid();
         }
     }
 }

@@ -12,10 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from echelon_tofino.bfruntime.device import BfrtProgram, Data, Entries, Key, Lpm, OnDigest, Optional, Range, Ternary
-from echelon_tofino.bfruntime.multicast import Groups, Multicast
 from echelon_tofino.bfruntime.schema import BfrtTable as Described
 from echelon_tofino.bfruntime.schema import Schema
-from echelon_tofino.bfruntime.store import IndexedEntries, MatchEntries
+from echelon_tofino.bfruntime.store import Groups, IndexedEntries, MatchEntries, Multicast
 from echelon_tofino.bfruntime.traffic import TrafficManager
 from echelon_tofino.emulator.attached import AttachedCounter, AttachedMeter, AttachedRegister
 from echelon_tofino.emulator.pipeline import TofinoSwitch
