@@ -31,6 +31,8 @@
 
 // What no statement has written is 0: the compiler lets fields share a container one after the other.
 @pa_auto_init_metadata
+// The compiler would feed it to stateful ALUs through hashes if it were in parts.
+@pa_container_size("ingress", "meta.generation", 32)
 control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_metadata_t ig_intr_md,
                        in ingress_intrinsic_metadata_from_parser_t ig_prsr_md,
                        inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md,
@@ -90,14 +92,70 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         @in_hash { meta.bridge.place = 5w0 ++ meta.block_place[PLACE_BITS - 1:0]; }
     }
 
-    action send_to_sender() {
-        @in_hash { ig_tm_md.ucast_egress_port = meta.bridge.came_from[8:0]; }
+    action take_sender() {
+        @in_hash { meta.to_sender = meta.bridge.came_from[8:0]; }
+    }
+
+    action drop_counted(bit<2> reason) {
+        dropped.count(reason);
+        ig_dprsr_md.drop_ctl = 1;
+    }
+
+    action drop() {
+        ig_dprsr_md.drop_ctl = 1;
+    }
+
+    action send() {
+        ig_tm_md.ucast_egress_port = meta.egress_port;
+    }
+
+    action loop() {
+        ig_tm_md.ucast_egress_port = LOOP_PORT;
+        ig_tm_md.qid = 0;
+    }
+
+    action send_up() {
+        ig_tm_md.ucast_egress_port = meta.to_parent;
+    }
+
+    action send_down() {
+        ig_tm_md.mcast_grp_a = meta.children;
+    }
+
+    action send_back() {
+        ig_tm_md.ucast_egress_port = meta.to_sender;
+    }
+
+    @hidden
+    table way {
+        key = {
+            meta.drop: ternary;
+            meta.drop_reason: ternary;
+            meta.way: ternary;
+            meta.forwarded: ternary;
+            meta.flooded: ternary;
+        }
+        actions = { drop_counted; drop; send; loop; send_up; send_down; send_back; NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (1, DROP_MALFORMED, _, _, _): drop_counted(DROP_MALFORMED);
+            (1, DROP_CHECKSUM, _, _, _): drop_counted(DROP_CHECKSUM);
+            (1, DROP_TTL, _, _, _): drop_counted(DROP_TTL);
+            (_, _, Way.ROUTE, 1, _): send();
+            (_, _, Way.ROUTE, _, 1): NoAction();
+            (_, _, Way.ROUTE, _, _): drop_counted(DROP_NO_ROUTE);
+            (_, _, Way.DROP, _, _): drop();
+            (_, _, Way.LOOP, _, _): loop();
+            (_, _, Way.PARENT, _, _): send_up();
+            (_, _, Way.CHILDREN, _, _): send_down();
+            (_, _, Way.SENDER, _, _): send_back();
+        }
     }
 
     apply {
         if (ig_prsr_md.parser_err != 0) {
             drop_because(DROP_MALFORMED);
-        } else if (hdr.ipv4.isValid() && meta.bridge.step == STEP_FIRST) {
+        } else if (hdr.ipv4.isValid() && meta.is_first == 1) {
             ipv4_header.apply();
         }
         tree.apply(hdr, meta, ig_intr_md);
@@ -106,10 +164,10 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
         place.apply(hdr, meta);
         forwarding.apply(hdr, meta, ig_tm_md);
         traffic_class.apply();
-        if (meta.bridge.step == STEP_FIRST && hdr.ipv4.isValid()) {
+        if (meta.is_first == 1 && hdr.ipv4.isValid()) {
             hdr.ipv4.ttl = hdr.ipv4.ttl - 1;
         }
-        if (meta.bridge.step == STEP_FIRST && hdr.ipv4.isValid() && hdr.ipv4.ihl != 5) {
+        if (meta.is_first == 1 && hdr.ipv4.isValid() && hdr.ipv4.ihl != 5) {
             // RFC 1141: the checksum covers options that were not parsed; one less in the time to live is
             // 0x0100 more in the checksum, end-around carry included.
             if (hdr.ipv4.checksum[15:8] == 0xFF) {
@@ -118,32 +176,13 @@ control EchelonIngress(inout headers_t hdr, inout metadata_t meta, in ingress_in
                 hdr.ipv4.checksum = hdr.ipv4.checksum + 0x0100;
             }
         }
-        if (meta.bridge.step == STEP_FIRST) {
+        take_sender();
+        if (meta.is_first == 1) {
             take_port();
             take_place();
         }
         aggregation.apply(hdr, meta);
-        if (meta.way == Way.ROUTE && meta.forwarded == 0 && meta.flooded == 0 && meta.drop == 0) {
-            drop_because(DROP_NO_ROUTE);
-        }
-        if (meta.way == Way.ROUTE && meta.forwarded == 1) {
-            ig_tm_md.ucast_egress_port = meta.egress_port;
-        } else if (meta.way == Way.LOOP) {
-            ig_tm_md.ucast_egress_port = LOOP_PORT;
-            ig_tm_md.qid = 0;
-        } else if (meta.way == Way.PARENT) {
-            ig_tm_md.ucast_egress_port = meta.to_parent;
-        } else if (meta.way == Way.CHILDREN) {
-            ig_tm_md.mcast_grp_a = meta.children;
-        } else if (meta.way == Way.SENDER) {
-            send_to_sender();
-        } else if (meta.way == Way.DROP) {
-            ig_dprsr_md.drop_ctl = 1;
-        }
-        if (meta.drop == 1) {
-            dropped.count(meta.drop_reason);
-            ig_dprsr_md.drop_ctl = 1;
-        }
+        way.apply();
     }
 }
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from finsy.proto import p4r
 from echelon.extras import shipped
 from echelon.lowering.intent import Match, MulticastGroup, Prefix, TableEntry
 from echelon.p4program import program
+from echelon_aggregation.wire import Flag
 from echelon_tofino.emulator import TofinoSwitch, load_assembly
 from echelon_tofino.emulator.tables import MatchTable
 from plugins.aggregation.tests.program_switch import Item, Key, Programs, ProgramSwitch
@@ -35,8 +37,12 @@ class TofinoModel(Switch):
         if packet.workers != behind and packet.workers.bit_count() > 1:
             return self._pass(Reason.PASSED, datagram)
         if entry.take == Take.DEADLINE:
-            entry = entry._replace(take=Take.FIRST)
+            entry = replace(entry, take=Take.FIRST)
         index = entry.first + ((packet.block + entry.start) & entry.mask)
+        there = self.places.get(index)
+        if entry.take == Take.OWN and there is not None and there.tree != packet.tree and not packet.flags & Flag.AGAIN:
+            # Sequences give places to two trees that should be one's alone: whoever comes takes them, with any workers.
+            del self.places[index]
         place = self._own(index, datagram)
         is_switch = packet.workers == behind and behind.bit_count() > 1
         before = 0 if place is None else place.workers & behind

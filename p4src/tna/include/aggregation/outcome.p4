@@ -190,7 +190,7 @@ control Outcome(inout headers_t hdr, inout metadata_t meta) {
     table flags {
         key = {
             meta.op: ternary;
-            meta.state: ternary;
+            meta.sum_state: ternary;
             hdr.aggregation.flags: ternary;
         }
         actions = { set_flags; NoAction; }

@@ -66,6 +66,7 @@ parser EchelonIngressParser(packet_in packet, out headers_t hdr, out metadata_t 
         }
     }
     state make_bridge {
+        meta.is_first = 1;
         meta.bridge.setValid();
         meta.bridge.step = STEP_FIRST;
         meta.bridge.values = VALUES_STAY;

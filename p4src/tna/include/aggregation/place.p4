@@ -14,8 +14,8 @@
 // the worker's own says that, and needs no clearing.
 
 struct owner_t {
-    bit<32> run;
-    bit<32> block;
+    int<32> run;
+    int<32> block;
 }
 
 struct contributed_t {
@@ -52,40 +52,40 @@ control Place(inout headers_t hdr, inout metadata_t meta) {
     Register<owner_t, place_t>(PLACES) place_owner;
     RegisterAction<owner_t, place_t, bit<4>>(place_owner) owner_look = {
         void apply(inout owner_t owner, out bit<4> found) {
-            found = this.predicate(owner.run != meta.run, owner.block != hdr.aggregation.block);
+            found = this.predicate(owner.run != (int<32>)meta.run, owner.block != (int<32>)hdr.aggregation.block);
         }
     };
     RegisterAction<owner_t, place_t, bit<4>>(place_owner) owner_free = {
         void apply(inout owner_t owner, out bit<4> found) {
-            found = this.predicate(owner.run != meta.run, owner.block != hdr.aggregation.block);
-            if (owner.run == meta.run && owner.block == hdr.aggregation.block) {
+            found = this.predicate(owner.run != (int<32>)meta.run, owner.block != (int<32>)hdr.aggregation.block);
+            if (owner.run == (int<32>)meta.run && owner.block == (int<32>)hdr.aggregation.block) {
                 owner.run = 0;
             }
         }
     };
     RegisterAction<owner_t, place_t, bit<4>>(place_owner) owner_take = {
         void apply(inout owner_t owner, out bit<4> found) {
-            found = this.predicate(owner.run != meta.run, owner.block < hdr.aggregation.block);
-            if (owner.run != meta.run || owner.block < hdr.aggregation.block) {
-                owner.run = meta.run;
-                owner.block = hdr.aggregation.block;
+            found = this.predicate(owner.run != (int<32>)meta.run, owner.block - (int<32>)hdr.aggregation.block < 0);
+            if (owner.run != (int<32>)meta.run || owner.block - (int<32>)hdr.aggregation.block < 0) {
+                owner.run = (int<32>)meta.run;
+                owner.block = (int<32>)hdr.aggregation.block;
             }
         }
     };
     Register<owner_t, place_t>(PLACES) place_block;
     RegisterAction<owner_t, place_t, bit<32>>(place_block) block_free = {
         void apply(inout owner_t owner) {
-            if (owner.run == meta.run && owner.block == hdr.aggregation.block) {
+            if (owner.run == (int<32>)meta.run && owner.block == (int<32>)hdr.aggregation.block) {
                 owner.run = 0;
             }
         }
     };
     RegisterAction<owner_t, place_t, bit<32>>(place_block) block_take = {
         void apply(inout owner_t owner, out bit<32> found) {
-            found = owner.block;
-            if (owner.run != meta.run || owner.block < hdr.aggregation.block) {
-                owner.run = meta.run;
-                owner.block = hdr.aggregation.block;
+            found = (bit<32>)owner.block;
+            if (owner.run != (int<32>)meta.run || owner.block - (int<32>)hdr.aggregation.block < 0) {
+                owner.run = (int<32>)meta.run;
+                owner.block = (int<32>)hdr.aggregation.block;
             }
         }
     };
@@ -293,73 +293,136 @@ control Place(inout headers_t hdr, inout metadata_t meta) {
 
     Register<bit<32>, place_t>(PLACES) place_workers;
     RegisterAction<bit<32>, place_t, bit<32>>(place_workers) workers_put = {
-        void apply(inout bit<32> workers, out bit<32> found) {
-            workers = hdr.aggregation.workers;
-            found = workers;
+        void apply(inout bit<32> bitmap, out bit<32> found) {
+            bitmap = hdr.aggregation.workers;
+            found = bitmap;
         }
     };
     RegisterAction<bit<32>, place_t, bit<32>>(place_workers) workers_add = {
-        void apply(inout bit<32> workers, out bit<32> found) {
-            workers = workers | hdr.aggregation.workers;
-            found = workers;
+        void apply(inout bit<32> bitmap, out bit<32> found) {
+            bitmap = bitmap | hdr.aggregation.workers;
+            found = bitmap;
         }
     };
     RegisterAction<bit<32>, place_t, bit<32>>(place_workers) workers_read = {
-        void apply(inout bit<32> workers, out bit<32> found) {
-            found = workers;
+        void apply(inout bit<32> bitmap, out bit<32> found) {
+            found = bitmap;
         }
     };
     // The same: does the sum have its last worker now, or already?
     Register<bit<32>, place_t>(PLACES) place_present;
     RegisterAction<bit<32>, place_t, bit<4>>(place_present) present_put = {
-        void apply(inout bit<32> workers) {
-            workers = hdr.aggregation.workers;
+        void apply(inout bit<32> bitmap) {
+            bitmap = hdr.aggregation.workers;
         }
     };
     RegisterAction<bit<32>, place_t, bit<4>>(place_present) present_add = {
-        void apply(inout bit<32> workers, out bit<4> found) {
-            found = this.predicate(workers != meta.awaited);
-            workers = workers | hdr.aggregation.workers;
+        void apply(inout bit<32> bitmap, out bit<4> found) {
+            found = this.predicate(bitmap != meta.awaited);
+            bitmap = bitmap | hdr.aggregation.workers;
         }
     };
     RegisterAction<bit<32>, place_t, bit<4>>(place_present) present_read = {
-        void apply(inout bit<32> workers, out bit<4> found) {
-            found = this.predicate(workers != meta.awaited);
+        void apply(inout bit<32> bitmap, out bit<4> found) {
+            found = this.predicate(bitmap != meta.awaited);
         }
     };
     Register<bit<8>, place_t>(PLACES) place_state;
     RegisterAction<bit<8>, place_t, bit<8>>(place_state) state_put = {
-        void apply(inout bit<8> state) {
-            state = meta.state;
+        void apply(inout bit<8> cell, out bit<8> found) {
+            cell = meta.state;
+            found = cell;
         }
     };
     RegisterAction<bit<8>, place_t, bit<8>>(place_state) state_add = {
-        void apply(inout bit<8> state, out bit<8> found) {
-            found = state;
-            state = state | meta.state;
+        void apply(inout bit<8> cell, out bit<8> found) {
+            cell = cell | meta.state;
+            found = cell;
+        }
+    };
+    // Does the sum have values? As it was before the packet.
+    Register<bit<8>, place_t>(PLACES) place_has_values;
+    RegisterAction<bit<8>, place_t, bit<8>>(place_has_values) has_values_put = {
+        void apply(inout bit<8> cell) {
+            cell = meta.state;
+        }
+    };
+    RegisterAction<bit<8>, place_t, bit<8>>(place_has_values) has_values_add = {
+        void apply(inout bit<8> cell, out bit<8> found) {
+            found = cell;
+            cell = cell | meta.state;
         }
     };
     Register<bit<8>, place_t>(PLACES) place_exponent;
     RegisterAction<bit<8>, place_t, bit<8>>(place_exponent) exponent_put = {
-        void apply(inout bit<8> exponent) {
-            exponent = hdr.aggregation.next_exponent;
+        void apply(inout bit<8> cell, out bit<8> found) {
+            cell = hdr.aggregation.next_exponent;
+            found = cell;
         }
     };
     RegisterAction<bit<8>, place_t, bit<8>>(place_exponent) exponent_add = {
-        void apply(inout bit<8> exponent, out bit<8> found) {
-            exponent = max(exponent, hdr.aggregation.next_exponent);
-            found = exponent;
+        void apply(inout bit<8> cell, out bit<8> found) {
+            cell = max(cell, hdr.aggregation.next_exponent);
+            found = cell;
         }
     };
     RegisterAction<bit<8>, place_t, bit<8>>(place_exponent) exponent_read = {
-        void apply(inout bit<8> exponent, out bit<8> found) {
-            found = exponent;
+        void apply(inout bit<8> cell, out bit<8> found) {
+            found = cell;
         }
     };
 
-    action add_state() {
-        meta.state = meta.state | meta.place_state;
+#define PLACE meta.block_place[PLACE_BITS - 1:0]
+    action do_workers_put() { hdr.aggregation.workers = workers_put.execute(PLACE); }
+    action do_workers_add() { hdr.aggregation.workers = workers_add.execute(PLACE); }
+    action do_workers_read() { hdr.aggregation.workers = workers_read.execute(PLACE); }
+    action do_present_put() { present_put.execute(PLACE); }
+    action do_present_add() { meta.complete = present_add.execute(PLACE); }
+    action do_present_read() { meta.complete = present_read.execute(PLACE); }
+    action do_state_put() { meta.sum_state = state_put.execute(PLACE); }
+    action do_state_add() { meta.sum_state = state_add.execute(PLACE); }
+    action do_has_values_put() { has_values_put.execute(PLACE); }
+    action do_has_values_add() { meta.place_state = has_values_add.execute(PLACE); }
+    action do_exponent_put() { hdr.aggregation.next_exponent = exponent_put.execute(PLACE); }
+    action do_exponent_add() { hdr.aggregation.next_exponent = exponent_add.execute(PLACE); }
+    action do_exponent_read() { hdr.aggregation.next_exponent = exponent_read.execute(PLACE); }
+
+    // One register each: what is done to it when a sum begins, grows, and is asked for.
+#define BY_OPERATION(name, take, add, repeat) \
+    @hidden \
+    table name { \
+        key = { meta.op: exact; } \
+        actions = { take; add; repeat; NoAction; } \
+        const default_action = NoAction(); \
+        const entries = { \
+            Op.TAKE: take(); \
+            Op.ADD: add(); \
+            Op.REPEAT: repeat(); \
+        } \
     }
+#define BY_OPERATION_OF_TWO(name, take, add) \
+    @hidden \
+    table name { \
+        key = { meta.op: exact; } \
+        actions = { take; add; NoAction; } \
+        const default_action = NoAction(); \
+        const entries = { \
+            Op.TAKE: take(); \
+            Op.ADD: add(); \
+            Op.REPEAT: add(); \
+        } \
+    }
+
+    @stage(9)
+    BY_OPERATION(workers, do_workers_put, do_workers_add, do_workers_read)
+    @stage(9)
+    BY_OPERATION(present, do_present_put, do_present_add, do_present_read)
+    @stage(10)
+    BY_OPERATION(exponent, do_exponent_put, do_exponent_add, do_exponent_read)
+    @stage(10)
+    BY_OPERATION_OF_TWO(state, do_state_put, do_state_add)
+    @stage(10)
+    BY_OPERATION_OF_TWO(has_values, do_has_values_put, do_has_values_add)
 
     apply {
         if (meta.bridge.step == STEP_FINISH) {
@@ -376,32 +439,10 @@ control Place(inout headers_t hdr, inout metadata_t meta) {
         child.apply();
         worker.apply();
         operation.apply();
-        if (meta.op == Op.TAKE) {
-            hdr.aggregation.workers = workers_put.execute(meta.block_place[PLACE_BITS - 1:0]);
-        } else if (meta.op == Op.ADD) {
-            hdr.aggregation.workers = workers_add.execute(meta.block_place[PLACE_BITS - 1:0]);
-        } else if (meta.op == Op.REPEAT) {
-            hdr.aggregation.workers = workers_read.execute(meta.block_place[PLACE_BITS - 1:0]);
-        }
-        if (meta.op == Op.TAKE) {
-            present_put.execute(meta.block_place[PLACE_BITS - 1:0]);
-        } else if (meta.op == Op.ADD) {
-            meta.complete = present_add.execute(meta.block_place[PLACE_BITS - 1:0]);
-        } else if (meta.op == Op.REPEAT) {
-            meta.complete = present_read.execute(meta.block_place[PLACE_BITS - 1:0]);
-        }
-        if (meta.op == Op.TAKE) {
-            state_put.execute(meta.block_place[PLACE_BITS - 1:0]);
-        } else if (meta.op == Op.ADD || meta.op == Op.REPEAT) {
-            meta.place_state = state_add.execute(meta.block_place[PLACE_BITS - 1:0]);
-        }
-        if (meta.op == Op.TAKE) {
-            exponent_put.execute(meta.block_place[PLACE_BITS - 1:0]);
-        } else if (meta.op == Op.ADD) {
-            hdr.aggregation.next_exponent = exponent_add.execute(meta.block_place[PLACE_BITS - 1:0]);
-        } else if (meta.op == Op.REPEAT) {
-            hdr.aggregation.next_exponent = exponent_read.execute(meta.block_place[PLACE_BITS - 1:0]);
-        }
-        add_state();
+        present.apply();
+        workers.apply();
+        exponent.apply();
+        state.apply();
+        has_values.apply();
     }
 }

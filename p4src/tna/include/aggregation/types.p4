@@ -121,6 +121,8 @@ header bridge_h {
 
 struct metadata_t {
     bridge_h        bridge;
+    // It has not come back.
+    bit<1>          is_first;
     bool            bad_checksum;
     bit<1>          malformed;
     bit<1>          drop;
@@ -175,6 +177,8 @@ struct metadata_t {
     bit<4>          complete;
     bit<8>          state;
     bit<8>          place_state;
+    bit<8>          sum_state;
+    port_t          to_sender;
     bit<8>          next_exponent;
 }
 

@@ -2,7 +2,7 @@
 // The values of all places: 32 registers over all stages, in each of which a place has values n and n + 32. A packet has
 // one half of its values at a time in containers that stages read.
 
-#define VALUE(n) \
+#define VALUE(n, at) \
     Register<pair_t, place_t>(PLACES) place_sum_##n; \
     RegisterAction<pair_t, place_t, bit<32>>(place_sum_##n) add_##n = { \
         void apply(inout pair_t sum, out bit<32> found) { \
@@ -33,6 +33,7 @@
     action do_add_other_##n() { hdr.half.v##n = add_other_##n.execute(meta.bridge.place[PLACE_BITS - 1:0]); } \
     action do_write_other_##n() { hdr.half.v##n = write_other_##n.execute(meta.bridge.place[PLACE_BITS - 1:0]); } \
     @hidden \
+    @stage(at) \
     table sum_##n { \
         key = { meta.bridge.values: exact; } \
         actions = { do_add_##n; do_write_##n; do_add_other_##n; do_write_other_##n; NoAction; } \
@@ -49,7 +50,7 @@
         } \
     }
 
-#define APPLY_VALUE(n) sum_##n.apply();
+#define APPLY_VALUE(n, at) sum_##n.apply();
 
 struct pair_t {
     bit<32> first;
