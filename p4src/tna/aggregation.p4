@@ -21,6 +21,8 @@
 #include "include/aggregation/headers.p4"
 #include "include/aggregation/types.p4"
 #include "include/aggregation/parser.p4"
+// The selector of ECMP needs a stateful ALU, of which values leave none.
+#define ONE_NEXT_HOP
 #include "include/control/forwarding.p4"
 #include "include/control/marking.p4"
 #include "include/control/ecn.p4"

@@ -11,7 +11,6 @@
 struct headers_t {
     ethernet_t    ethernet;
     ipv4_h        ipv4;
-    tcp_t         tcp;
     udp_t         udp;
     shim_t        shim;
     aggregation_t aggregation;

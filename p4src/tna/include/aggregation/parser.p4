@@ -29,14 +29,9 @@
         packet.extract(hdr.ipv4); \
         EXTRACTED_IPV4 \
         transition select(hdr.ipv4.ihl, hdr.ipv4.frag_offset, hdr.ipv4.protocol) { \
-            (5, 0, PROTOCOL_TCP): parse_tcp; \
             (5, 0, PROTOCOL_UDP): parse_udp; \
             default: accept; \
         } \
-    } \
-    state parse_tcp { \
-        packet.extract(hdr.tcp); \
-        transition accept; \
     } \
     state parse_udp { \
         packet.extract(hdr.udp); \

@@ -130,9 +130,6 @@ struct metadata_t {
     bit<2>          traffic_class;
     // Where does it go?
     port_t          egress_port;
-    bit<16>         ecmp_group;
-    bit<16>         src_port;
-    bit<16>         dst_port;
     bit<1>          forwarded;
     bit<1>          flooded;
     Way             way;
