@@ -127,20 +127,21 @@ class Tree:
             )
             for worker in self.workers
         ]
-        found.append(
-            entry(
-                "aggregation_holder",
-                key,
-                "hand_over",
-                src=ipv4(frames.address(self.workers[-1] + 1)),
-                src_port=WORKER_PORT + self.workers[-1],
-                dst=ipv4(frames.address(self.fallback + 1)),
-                dst_mac=mac(frames.mac(self.fallback + 1)),
-                port=self.fallback + 1,
-                job=7,
-                flow=UP_FLOW,
+        if self.take == DEADLINE:
+            found.append(
+                entry(
+                    "aggregation_holder",
+                    key,
+                    "hand_over",
+                    src=ipv4(frames.address(self.workers[-1] + 1)),
+                    src_port=WORKER_PORT + self.workers[-1],
+                    dst=ipv4(frames.address(self.fallback + 1)),
+                    dst_mac=mac(frames.mac(self.fallback + 1)),
+                    port=self.fallback + 1,
+                    job=7,
+                    flow=UP_FLOW,
+                )
             )
-        )
         found.append(
             entry(
                 "aggregation_tree",
