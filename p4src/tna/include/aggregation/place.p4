@@ -9,6 +9,7 @@
 //   child        for each place and child that is a switch: the generation in which it contributed, and how
 //   worker       for each place and worker: the generation in which it contributed
 //   workers      the bitmap; twice
+//   state        flags; whether there are values; the next exponent
 //
 // A stateful ALU cannot test bits of what it holds, and so not whether a bitmap has a worker. The generation in a cell of
 // the worker's own says that, and needs no clearing.

@@ -124,7 +124,6 @@ struct metadata_t {
     // It has not come back.
     bit<1>          is_first;
     bool            bad_checksum;
-    bit<1>          malformed;
     bit<1>          drop;
     bit<2>          drop_reason;
     bit<2>          traffic_class;
@@ -182,7 +181,6 @@ struct metadata_t {
 struct egress_metadata_t {
     bridge_h bridge;
     queue_t  queue;
-    bit<1>   is_result;
     // Without options, which are not parsed.
     bool     is_plain_ipv4;
     bit<32>  threshold;

@@ -32,8 +32,8 @@
     action do_write_##n() { hdr.half.v##n = write_##n.execute(meta.bridge.place[PLACE_BITS - 1:0]); } \
     action do_add_other_##n() { hdr.half.v##n = add_other_##n.execute(meta.bridge.place[PLACE_BITS - 1:0]); } \
     action do_write_other_##n() { hdr.half.v##n = write_other_##n.execute(meta.bridge.place[PLACE_BITS - 1:0]); } \
-    @hidden \
     @stage(at) \
+    @hidden \
     table sum_##n { \
         key = { meta.bridge.values: exact; } \
         actions = { do_add_##n; do_write_##n; do_add_other_##n; do_write_other_##n; NoAction; } \
