@@ -28,7 +28,7 @@ class FixedTable:
         return entity
 
     def update(
-        self, key: Mapping[str, int], values: Mapping[str, Any], kind: bfrt.Update.Type.ValueType = bfrt.Update.MODIFY
+        self, key: Mapping[str, int], values: Mapping[str, Any], kind: bfrt.Update.Type = bfrt.Update.MODIFY
     ) -> bfrt.Update:
         """Return the update that changes fields of an entry, or inserts or deletes one. A list is a repeated field."""
         update = bfrt.Update(type=kind)

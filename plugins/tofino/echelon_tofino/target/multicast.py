@@ -74,9 +74,7 @@ class MulticastTables:
         return [*made, changed, *gone]
 
     @staticmethod
-    def _update(
-        table: FixedTable, number: int, *, kind: bfrt.Update.Type.ValueType, values: dict[str, Any]
-    ) -> bfrt.Update:
+    def _update(table: FixedTable, number: int, *, kind: bfrt.Update.Type, values: dict[str, Any]) -> bfrt.Update:
         (name,) = table.key
         return table.update({name: number}, values, kind)
 
