@@ -72,6 +72,7 @@ class AggregationTest(EchelonTest):
 
     def expect_counted(self, reason: str, *sent: tuple[Packet, int]) -> None:
         """Send packets, each at its port, which all must be counted for this reason alone."""
+        self.settle()
         before = self.counted()
         for frame, port in sent:
             self.send(frame, port)
