@@ -58,7 +58,7 @@
 #define EACH_OF_HALF(DO) \
     DO(0, 0) DO(1, 0) DO(2, 0) DO(3, 0) DO(4, 1) DO(5, 1) DO(6, 1) DO(7, 1) DO(8, 2) DO(9, 2) DO(10, 2) DO(11, 2) \
     DO(12, 3) DO(13, 3) DO(14, 3) DO(15, 4) DO(16, 4) DO(17, 5) DO(18, 5) DO(19, 5) DO(20, 6) DO(21, 6) DO(22, 10) \
-    DO(23, 7) DO(24, 7) DO(25, 7) DO(26, 8) DO(27, 8) DO(28, 8) DO(29, 8) DO(30, 9) DO(31, 9)
+    DO(23, 7) DO(24, 7) DO(25, 7) DO(26, 8) DO(27, 8) DO(28, 8) DO(29, 8) DO(30, 9) DO(31, 11)
 #define EACH_VALUE EACH_WORKER
 
 /* Times are ticks. */

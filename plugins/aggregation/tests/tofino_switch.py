@@ -21,6 +21,7 @@ from echelon_tofino.emulator.tables import MatchTable
 from plugins.aggregation.tests.program_switch import Item, Key, Programs, ProgramSwitch
 from plugins.aggregation.tests.reference_switch import Datagram, Entry, Place, Reason, Sent, Switch, Take
 from softswitch.lookup import KeyElement
+from softswitch.switch import Queued
 
 BUILD = Path("p4src/build/tna-aggregation")
 VALUES = 64
@@ -67,6 +68,20 @@ def _at_once(place: Place) -> set[int]:
     return found
 
 
+class _LosingSwitch(TofinoSwitch):
+    """A switch whose loopback port may lose a packet."""
+
+    lose: int | None = None
+
+    def _ingress(self, port: int, data: bytes, now_ns: int, resubmitted: bytes | None, depth: int) -> list[Queued]:
+        if port in self.recirculation_ports and self.lose is not None:
+            self.lose -= 1
+            if not self.lose:
+                self.lose = None
+                return []
+        return super()._ingress(port, data, now_ns, resubmitted, depth)
+
+
 class InAssembly:
     """The program on a switch that executes its assembly."""
 
@@ -74,7 +89,7 @@ class InAssembly:
 
     def __init__(self) -> None:
         self.installed: dict[Key, Item] = {}
-        self._switch = TofinoSwitch(load_assembly(_assembly(), "echelon.bfa"))
+        self._switch = _LosingSwitch(load_assembly(_assembly(), "echelon.bfa"))
         tables = self._switch.program.tables
         self._tables = {name.rpartition(".")[2]: table for name, table in tables.items()}
 
@@ -99,6 +114,15 @@ class InAssembly:
             return
         action = next(name for name in table.actions if name.rpartition(".")[2] == call.name)
         (table.insert if kind == p4r.Update.INSERT else table.modify)(key, action, dict(call.arguments))
+
+    @property
+    def lose(self) -> int | None:
+        """The pass of the next packet that is lost on its way round, from 1; None if none is."""
+        return self._switch.lose
+
+    @lose.setter
+    def lose(self, pass_: int | None) -> None:
+        self._switch.lose = pass_
 
     def process(self, packets: Sequence[tuple[int, bytes]]) -> list[list[tuple[int, bytes]]]:
         return [self._switch.process(port, frame, 1_000_000) for port, frame in packets]

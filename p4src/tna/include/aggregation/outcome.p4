@@ -68,6 +68,13 @@ control Outcome(inout headers_t hdr, inout metadata_t meta) {
         meta.bridge.to = to;
     }
 
+    // The place is freed, so that the block is sent again.
+    action give_up() {
+        meta.way = Way.LOOP;
+        meta.bridge.step = STEP_FINISH;
+        meta.bridge.to = TO_NOBODY + FREES;
+    }
+
     action unlock() {
         aggregated.count(AGGREGATED_STALE);
         meta.way = Way.LOOP;
@@ -97,53 +104,58 @@ control Outcome(inout headers_t hdr, inout metadata_t meta) {
             meta.form: ternary;
             meta.lock: ternary;
             meta.bridge.to: ternary;
+            meta.lacks: ternary;
         }
         actions = {
             go; go_counted; end; end_counted; result_down; result_up; keep; keep_others; load; load_others; send_at_once;
-            unlock; send_up; send_down; send_back;
+            give_up; unlock; send_up; send_down; send_back;
         }
         const default_action = go();
         const entries = {
-            (Act.FORWARD, _, _, _, _, _, _, _): go();
-            (Act.FORGED, _, _, _, _, _, _, _): end_counted(AGGREGATED_FORGED);
-            (Act.UNKNOWN, _, _, _, _, _, _, _): end_counted(AGGREGATED_UNKNOWN);
-            (Act.MALFORMED, _, _, _, _, _, _, _): end_counted(AGGREGATED_MALFORMED);
-            (Act.RESULT_DOWN, _, _, _, _, _, _, _): result_down();
-            (Act.RESULT_UP, _, _, _, _, _, _, _): result_up();
-            (Act.KEEP, _, _, _, _, _, _, _): keep_others();
-            (Act.KEPT, _, _, _, _, _, _, _): end();
-            (Act.LOAD, _, _, _, _, _, _, _): load_others();
-            (Act.FINISH, _, _, _, _, _, _, TO_PARENT): send_up();
-            (Act.FINISH, _, _, _, _, _, _, TO_CHILDREN): send_down();
-            (Act.FINISH, _, _, _, _, _, _, TO_SENDER): send_back();
-            (Act.FINISH, _, _, _, _, _, _, _): end();
-            (Act.RELEASE, _, _, _, _, _, _, TO_PARENT + FREES): send_up();
-            (Act.RELEASE, _, _, _, _, _, _, _): go();
+            (Act.FORWARD, _, _, _, _, _, _, _, _): go();
+            (Act.FORGED, _, _, _, _, _, _, _, _): end_counted(AGGREGATED_FORGED);
+            (Act.UNKNOWN, _, _, _, _, _, _, _, _): end_counted(AGGREGATED_UNKNOWN);
+            (Act.MALFORMED, _, _, _, _, _, _, _, _): end_counted(AGGREGATED_MALFORMED);
+            (Act.RESULT_DOWN, _, _, _, _, _, _, _, _): result_down();
+            (Act.RESULT_UP, _, _, _, _, _, _, _, _): result_up();
+            (Act.KEEP, _, _, _, _, _, _, _, _): keep_others();
+            (Act.KEPT, _, _, _, _, _, _, _, _): end();
+            (Act.LOAD, _, _, _, _, _, _, _, _): load_others();
+            // Something is missing in the sum.
+            (Act.FINISH, _, _, _, _, _, _, _, ONLY_FIRST): give_up();
+            (Act.RELEASE, _, _, _, _, _, _, _, ONLY_FIRST): end();
+            (Act.RELEASE, _, _, _, _, _, _, TO_NOBODY + FREES, _): end();
+            (Act.FINISH, _, _, _, _, _, _, TO_PARENT, _): send_up();
+            (Act.FINISH, _, _, _, _, _, _, TO_CHILDREN, _): send_down();
+            (Act.FINISH, _, _, _, _, _, _, TO_SENDER, _): send_back();
+            (Act.FINISH, _, _, _, _, _, _, _, _): end();
+            (Act.RELEASE, _, _, _, _, _, _, TO_PARENT + FREES, _): send_up();
+            (Act.RELEASE, _, _, _, _, _, _, _, _): go();
             // Cases 3 and 4.
-            (_, Op.PASS, _, _, _, _, _, _): go_counted(AGGREGATED_PASSED);
+            (_, Op.PASS, _, _, _, _, _, _, _): go_counted(AGGREGATED_PASSED);
             // Case 6. What was no tree's before is not to stay this one's.
-            (_, Op.STALE, _, _, _, _, ONLY_FIRST, _): unlock();
-            (_, Op.STALE, _, _, _, _, _, _): end_counted(AGGREGATED_STALE);
+            (_, Op.STALE, _, _, _, _, ONLY_FIRST, _, _): unlock();
+            (_, Op.STALE, _, _, _, _, _, _, _): end_counted(AGGREGATED_STALE);
             // Case 7: another tree's incomplete sum stays.
-            (_, Op.BUSY, _, 1, 0, _, _, _): send_at_once(TO_PARENT);
-            (_, Op.BUSY, _, 1, 1, _, _, _): send_at_once(TO_CHILDREN);
-            (_, Op.BUSY, _, _, _, _, _, _): go_counted(AGGREGATED_PASSED);
+            (_, Op.BUSY, _, 1, 0, _, _, _, _): send_at_once(TO_PARENT);
+            (_, Op.BUSY, _, 1, 1, _, _, _, _): send_at_once(TO_CHILDREN);
+            (_, Op.BUSY, _, _, _, _, _, _, _): go_counted(AGGREGATED_PASSED);
             // Case 5, and 1 with the last worker.
-            (_, Op.TAKE, _, 1, 0, _, _, _): load(AGGREGATED_COMPLETE, TO_PARENT);
-            (_, Op.TAKE, _, 1, 1, _, _, _): load(AGGREGATED_COMPLETE, TO_CHILDREN);
-            (_, Op.TAKE, _, _, _, Form.VALUES, _, _): keep();
-            (_, Op.TAKE, _, _, _, _, _, _): end_counted(AGGREGATED_KEPT);
-            (_, Op.ADD, NEITHER, _, 0, _, _, _): load(AGGREGATED_COMPLETE, TO_PARENT);
-            (_, Op.ADD, NEITHER, _, 1, _, _, _): load(AGGREGATED_COMPLETE, TO_CHILDREN);
-            (Act.AGAIN, Op.ADD, _, _, _, _, _, _): load(AGGREGATED_FLUSHED, TO_FALLBACK + FREES);
-            (_, Op.ADD, _, _, _, Form.VALUES, _, _): keep();
-            (_, Op.ADD, _, _, _, _, _, _): end_counted(AGGREGATED_KEPT);
+            (_, Op.TAKE, _, 1, 0, _, _, _, _): load(AGGREGATED_COMPLETE, TO_PARENT);
+            (_, Op.TAKE, _, 1, 1, _, _, _, _): load(AGGREGATED_COMPLETE, TO_CHILDREN);
+            (_, Op.TAKE, _, _, _, Form.VALUES, _, _, _): keep();
+            (_, Op.TAKE, _, _, _, _, _, _, _): end_counted(AGGREGATED_KEPT);
+            (_, Op.ADD, NEITHER, _, 0, _, _, _, _): load(AGGREGATED_COMPLETE, TO_PARENT);
+            (_, Op.ADD, NEITHER, _, 1, _, _, _, _): load(AGGREGATED_COMPLETE, TO_CHILDREN);
+            (Act.AGAIN, Op.ADD, _, _, _, _, _, _, _): load(AGGREGATED_FLUSHED, TO_FALLBACK + FREES);
+            (_, Op.ADD, _, _, _, Form.VALUES, _, _, _): keep();
+            (_, Op.ADD, _, _, _, _, _, _, _): end_counted(AGGREGATED_KEPT);
             // Case 2.
-            (Act.AGAIN, Op.REPEAT, NEITHER, _, 0, _, _, _): load(AGGREGATED_SENT_AGAIN, TO_PARENT + FREES);
-            (_, Op.REPEAT, NEITHER, _, 0, _, _, _): load(AGGREGATED_SENT_AGAIN, TO_PARENT);
-            (_, Op.REPEAT, NEITHER, _, 1, _, _, _): load(AGGREGATED_SENT_AGAIN, TO_SENDER);
-            (Act.AGAIN, Op.REPEAT, _, _, _, _, _, _): load(AGGREGATED_FLUSHED, TO_FALLBACK + FREES);
-            (_, Op.REPEAT, _, _, _, _, _, _): end_counted(AGGREGATED_DUPLICATE);
+            (Act.AGAIN, Op.REPEAT, NEITHER, _, 0, _, _, _, _): load(AGGREGATED_SENT_AGAIN, TO_PARENT + FREES);
+            (_, Op.REPEAT, NEITHER, _, 0, _, _, _, _): load(AGGREGATED_SENT_AGAIN, TO_PARENT);
+            (_, Op.REPEAT, NEITHER, _, 1, _, _, _, _): load(AGGREGATED_SENT_AGAIN, TO_SENDER);
+            (Act.AGAIN, Op.REPEAT, _, _, _, _, _, _, _): load(AGGREGATED_FLUSHED, TO_FALLBACK + FREES);
+            (_, Op.REPEAT, _, _, _, _, _, _, _): end_counted(AGGREGATED_DUPLICATE);
         }
     }
 

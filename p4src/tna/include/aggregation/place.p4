@@ -9,6 +9,7 @@
 //   child        for each place and child that is a switch: the generation in which it contributed, and how
 //   worker       for each place and worker: the generation in which it contributed
 //   workers      the bitmap; twice
+//   pending      the packets on their way round whose values are not all in the sum
 //   state        flags; whether there are values; the next exponent
 //
 // A stateful ALU cannot test bits of what it holds, and so not whether a bitmap has a worker. The generation in a cell of
@@ -328,6 +329,29 @@ control Place(inout headers_t hdr, inout metadata_t meta) {
             found = this.predicate(bitmap != meta.awaited);
         }
     };
+    // A packet that the loop loses stays pending, and so the sum that lacks its values does not leave.
+    Register<bit<8>, place_t>(PLACES) place_pending;
+    RegisterAction<bit<8>, place_t, bit<4>>(place_pending) pending_put = {
+        void apply(inout bit<8> cell) {
+            cell = meta.adds;
+        }
+    };
+    RegisterAction<bit<8>, place_t, bit<4>>(place_pending) pending_add = {
+        void apply(inout bit<8> cell) {
+            cell = cell + meta.adds;
+        }
+    };
+    RegisterAction<bit<8>, place_t, bit<4>>(place_pending) pending_end = {
+        void apply(inout bit<8> cell, out bit<4> found) {
+            found = this.predicate(cell != 1);
+            cell = cell - 1;
+        }
+    };
+    RegisterAction<bit<8>, place_t, bit<4>>(place_pending) pending_look = {
+        void apply(inout bit<8> cell, out bit<4> found) {
+            found = this.predicate(cell != 0);
+        }
+    };
     Register<bit<8>, place_t>(PLACES) place_state;
     RegisterAction<bit<8>, place_t, bit<8>>(place_state) state_put = {
         void apply(inout bit<8> cell, out bit<8> found) {
@@ -380,6 +404,10 @@ control Place(inout headers_t hdr, inout metadata_t meta) {
     action do_present_put() { present_put.execute(PLACE); }
     action do_present_add() { meta.complete = present_add.execute(PLACE); }
     action do_present_read() { meta.complete = present_read.execute(PLACE); }
+    action do_pending_put() { pending_put.execute(PLACE); }
+    action do_pending_add() { pending_add.execute(PLACE); }
+    action do_pending_end() { meta.lacks = pending_end.execute(PLACE); }
+    action do_pending_look() { meta.lacks = pending_look.execute(PLACE); }
     action do_state_put() { meta.sum_state = state_put.execute(PLACE); }
     action do_state_add() { meta.sum_state = state_add.execute(PLACE); }
     action do_has_values_put() { has_values_put.execute(PLACE); }
@@ -418,6 +446,25 @@ control Place(inout headers_t hdr, inout metadata_t meta) {
     BY_OPERATION(workers, do_workers_put, do_workers_add, do_workers_read)
     @stage(9)
     BY_OPERATION(present, do_present_put, do_present_add, do_present_read)
+    @stage(9)
+    @hidden
+    table pending {
+        key = {
+            meta.op: ternary;
+            meta.bridge.values: ternary;
+        }
+        actions = { do_pending_put; do_pending_add; do_pending_end; do_pending_look; NoAction; }
+        const default_action = NoAction();
+        const entries = {
+            (Op.TAKE, _): do_pending_put();
+            (Op.ADD, _): do_pending_add();
+            (_, OTHERS_ADD): do_pending_end();
+            (_, OTHERS_WRITE): do_pending_end();
+            (_, OTHERS_READ): do_pending_look();
+            (_, OTHERS_MAKE): do_pending_look();
+        }
+    }
+
     @stage(10)
     BY_OPERATION(exponent, do_exponent_put, do_exponent_add, do_exponent_read)
     @stage(10)
@@ -442,6 +489,7 @@ control Place(inout headers_t hdr, inout metadata_t meta) {
         operation.apply();
         present.apply();
         workers.apply();
+        pending.apply();
         exponent.apply();
         state.apply();
         has_values.apply();

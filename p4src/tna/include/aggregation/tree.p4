@@ -186,6 +186,7 @@ control Tree(inout headers_t hdr, inout metadata_t meta, in ingress_intrinsic_me
 
     action has_values() {
         meta.state = meta.state | PLACE_VALUES;
+        meta.adds = 1;
     }
 
     apply {

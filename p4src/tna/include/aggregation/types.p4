@@ -171,7 +171,10 @@ struct metadata_t {
     bit<1>          is_all;
     bit<32>         awaited;
     bit<4>          complete;
+    bit<4>          lacks;
     bit<8>          state;
+    // Whether the packet has values.
+    bit<8>          adds;
     bit<8>          place_state;
     bit<8>          sum_state;
     port_t          to_sender;
