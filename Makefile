@@ -174,20 +174,20 @@ p4: p4-rankings
 		[(Path("p4src/build") / name / "SOURCE.sha256").write_text(source_digest(Path("p4src")) + "\n") \
 			for name in ("v1model", "v1model-aggregation")]'
 
-# Compile the TNA program for Tofino 1 and 2, and keep what does not change from run to run. P4C_TOFINO is the compiler and
-# BFAS the assembler of a p4c that was built with its Tofino back end (-DENABLE_TOFINO=ON).
+# Compile the TNA program for Tofino 1 and 2, and that of aggregation for Tofino 1, and keep what does not change from run to
+# run. P4C_TOFINO is the compiler and BFAS the assembler of a p4c that was built with its Tofino back end (-DENABLE_TOFINO=ON).
 P4C_TOFINO ?= p4c-barefoot
 BFAS ?= bfas
 TNA_OUT := $(OUT)/p4
 p4-tofino: p4-rankings
 	@for tool in $(P4C_TOFINO) $(BFAS); do command -v $$tool >/dev/null || { echo "$$tool is not installed: build p4c with" \
 		"-DENABLE_TOFINO=ON, and name its tools: make p4-tofino P4C_TOFINO=PATH BFAS=PATH"; exit 1; }; done
-	for pair in tofino-tna tofino2-t2na; do \
-		target=$${pair%-*} arch=$${pair#*-} && made=$(TNA_OUT)/$$arch && mkdir -p $$made && \
-		$(P4C_TOFINO) --target $$target --arch $$arch --std p4-16 -g -o $$made --bf-rt-schema $$made/bf-rt.json \
-			--p4runtime-files $$made/echelon.p4info.txtpb p4src/tna/echelon.p4 && \
-		$(BFAS) --target $$target -o $$made/pipe $$made/pipe/echelon.bfa && \
-		$(RUN)/python p4src/tofino_output.py $$arch $$made || exit 1; \
+	for made in tofino:tna:tna:echelon tofino2:t2na:t2na:echelon tofino:tna:tna-aggregation:aggregation; do \
+		set -- $$(echo $$made | tr : ' ') && made=$(TNA_OUT)/$$3 && mkdir -p $$made && \
+		$(P4C_TOFINO) --target $$1 --arch $$2 --std p4-16 -g -o $$made --bf-rt-schema $$made/bf-rt.json \
+			--p4runtime-files $$made/echelon.p4info.txtpb p4src/tna/$$4.p4 && \
+		$(BFAS) --target $$1 -o $$made/pipe $$made/pipe/$$4.bfa && \
+		$(RUN)/python p4src/tofino_output.py $$3 $$made $$4 || exit 1; \
 	done
 
 # Recompile the agent's program for the kernel (on Debian: apt-get install clang llvm libbpf-dev), and record its source.

@@ -1,8 +1,8 @@
-"""Keep what p4c's Tofino back end and its assembler made of the TNA program: `python tofino_output.py ARCH DIR`.
+"""Keep what p4c's Tofino back end and its assembler made of a TNA program: `python tofino_output.py NAME DIR SOURCE`.
 
-DIR has `bf-rt.json`, `echelon.p4info.txtpb` and the folder `pipe`: the assembly, the assembler's `context.json` and the
-compiler's `logs`. The kept files go to `p4src/build/ARCH`. They hold nothing that changes from run to run, such as
-dates and run ids, so that the same sources give the same files.
+DIR has `bf-rt.json`, `echelon.p4info.txtpb` and the folder `pipe`: the assembly `SOURCE.bfa`, the assembler's
+`context.json` and the compiler's `logs`. The kept files go to `p4src/build/NAME`. They hold nothing that changes from
+run to run, such as dates and run ids, so that the same sources give the same files.
 """
 
 from __future__ import annotations
@@ -129,19 +129,19 @@ def without_run_id(assembly: str) -> str:
     return "".join(line for line in assembly.splitlines(keepends=True) if not line.startswith("  run_id:"))
 
 
-def main(arch: str, made: Path) -> None:
+def main(name: str, made: Path, source: str) -> None:
     p4src = Path(__file__).parent
-    kept = p4src / "build" / arch
+    kept = p4src / "build" / name
     kept.mkdir(parents=True, exist_ok=True)
-    for name in ("bf-rt.json", "echelon.p4info.txtpb"):
-        shutil.copyfile(made / name, kept / name)
+    for file in ("bf-rt.json", "echelon.p4info.txtpb"):
+        shutil.copyfile(made / file, kept / file)
     pipe = made / "pipe"
-    (kept / "echelon.bfa").write_text(without_run_id((pipe / "echelon.bfa").read_text()))
+    (kept / "echelon.bfa").write_text(without_run_id((pipe / f"{source}.bfa").read_text()))
     (kept / "context.json").write_text(compact(json.loads((pipe / "context.json").read_text())))
-    resources, phv = (json.loads((pipe / "logs" / f"{name}.json").read_text()) for name in ("resources", "phv"))
+    resources, phv = (json.loads((pipe / "logs" / f"{log}.json").read_text()) for log in ("resources", "phv"))
     (kept / "resources.json").write_text(json.dumps(summary(resources, phv), indent=1) + "\n")
     (kept / "SOURCE.sha256").write_text(source_digest(p4src, "tna") + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])

@@ -1,8 +1,8 @@
-"""Write what the compiled TNA program takes of a Tofino into docs/tofino.md, with a picture:
+"""Write what the compiled TNA programs take of a Tofino into docs/tofino.md, with a picture:
 `python tofino_report.py [DOCS]`.
 
-The numbers are those of `build/tna/resources.json` and `build/t2na/resources.json`, which `make p4-tofino` keeps of the
-compiler's reports. DOCS is the folder with `tofino.md` and `images`.
+The numbers are those of `resources.json` in `build/tna`, `build/t2na` and `build/tna-aggregation`, which
+`make p4-tofino` keeps of the compiler's reports. DOCS is the folder with `tofino.md` and `images`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _P4SRC = Path(__file__).parent
 _CHIPS = (("tna", "Tofino 1"), ("t2na", "Tofino 2"))
+_AGGREGATION = ("tna-aggregation", "Tofino 1, aggregation")
 _BEGIN, _END = "<!-- make p4-report: begin -->", "<!-- make p4-report: end -->"
 _RESOURCES = {
     "logical_tables": "logical tables",
@@ -105,12 +106,15 @@ def _tables(names: Iterable[str]) -> Iterator[str]:
             yield name.rpartition(".")[2]
 
 
-def tables(chips: Sequence[Chip]) -> str:
-    """Return the tables of the page: the whole chips, their stages, their header vectors, and their parsers."""
+def tables(chips: Sequence[Chip], aggregation: Chip) -> str:
+    """Return the tables of the page: the whole chips, their stages, their header vectors, and their parsers; then the
+    program for aggregation."""
     parts = [_overview(chips)]
     for chip in chips:
         parts += [f"### Stages of {chip.name}", _stages(chip)]
     parts += ["### Packet header vector and parsers", _header_vector(chips), _parsers(chips)]
+    alone = [aggregation]
+    parts += ["### The program for aggregation", _overview(alone), _stages(aggregation), _header_vector(alone)]
     return "\n\n".join(parts)
 
 
@@ -267,10 +271,11 @@ def _draw_containers(chip: Chip, axis: Axes) -> None:
 
 def main(docs: Path) -> None:
     """Write the tables into `docs/tofino.md` and draw `docs/images/tofino_resources.png`."""
-    contents = [(_P4SRC / "build" / arch / "resources.json").read_text() for arch, _ in _CHIPS]
-    chips = [read(name, content) for (_, name), content in zip(_CHIPS, contents, strict=True)]
+    contents = [(_P4SRC / "build" / arch / "resources.json").read_text() for arch, _ in (*_CHIPS, _AGGREGATION)]
+    chips = [read(name, content) for (_, name), content in zip(_CHIPS, contents, strict=False)]
+    aggregation = read(_AGGREGATION[1], contents.pop())
     page = docs / "tofino.md"
-    page.write_text(with_tables(page.read_text(encoding="utf-8"), tables(chips)), encoding="utf-8")
+    page.write_text(with_tables(page.read_text(encoding="utf-8"), tables(chips, aggregation)), encoding="utf-8")
     source = hashlib.sha256("".join(contents).encode()).hexdigest()
     draw(chips, docs / "images" / "tofino_resources.png", source)
 

@@ -13,8 +13,9 @@ from scapy.packet import Packet, Raw
 from echelon.extras import shipped
 from echelon.lowering.intent import TableEntry
 from echelon.lowering.parts import ipv4, mac
-from echelon.p4program import parse_constants
+from echelon.p4program import constants, parse_constants
 from echelon_ptf import frames
+from echelon_ptf.base import architecture
 from echelon_ptf.entries import entry
 
 _FILE = Path("p4src/shared/aggregation.h")
@@ -25,7 +26,7 @@ CONTRIBUTION, RESULT, REQUEST, ANSWER = (
 )
 OVERFLOW, MARKED, AGAIN, EMPTY = (NUMBERS[f"AGGREGATION_{name}"] for name in ("OVERFLOW", "MARKED", "AGAIN", "EMPTY"))
 OWN, FIRST, DEADLINE = (NUMBERS[f"TAKE_{name}"] for name in ("OWN", "FIRST", "DEADLINE"))
-VALUES = 32
+VALUES = constants(architecture())["VALUE_BYTES"] // 4
 _AT = 14 + 20 + 8 + 20
 """Position of the aggregation header in a frame."""
 WORKER_PORT = 5000
@@ -126,20 +127,21 @@ class Tree:
             )
             for worker in self.workers
         ]
-        found.append(
-            entry(
-                "aggregation_holder",
-                key,
-                "hand_over",
-                src=ipv4(frames.address(self.workers[-1] + 1)),
-                src_port=WORKER_PORT + self.workers[-1],
-                dst=ipv4(frames.address(self.fallback + 1)),
-                dst_mac=mac(frames.mac(self.fallback + 1)),
-                port=self.fallback + 1,
-                job=7,
-                flow=UP_FLOW,
+        if self.take == DEADLINE:
+            found.append(
+                entry(
+                    "aggregation_holder",
+                    key,
+                    "hand_over",
+                    src=ipv4(frames.address(self.workers[-1] + 1)),
+                    src_port=WORKER_PORT + self.workers[-1],
+                    dst=ipv4(frames.address(self.fallback + 1)),
+                    dst_mac=mac(frames.mac(self.fallback + 1)),
+                    port=self.fallback + 1,
+                    job=7,
+                    flow=UP_FLOW,
+                )
             )
-        )
         found.append(
             entry(
                 "aggregation_tree",

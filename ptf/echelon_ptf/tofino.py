@@ -13,7 +13,7 @@ from unittest import SkipTest
 
 import grpc  # type: ignore[import-untyped]
 
-from echelon.lowering.intent import Intent, Interval, Match, Part, QueueSetting, TableEntry, prefixes
+from echelon.lowering.intent import Intent, Interval, Match, MulticastGroup, Part, QueueSetting, TableEntry, prefixes
 from echelon.lowering.lower import DIGEST
 from echelon.p4program import P4Program, constants
 from echelon.southbound.errors import SouthboundError
@@ -141,6 +141,7 @@ class TofinoController:
         self._session = BfrtSession("target", address, 1, program, queues=BfrtQueues("target", self._ports))
         self._always: dict[tuple[object, ...], Part] = {}
         self._parts: dict[tuple[object, ...], Part] = {}
+        self._groups: dict[int, MulticastGroup] = {}
         self._events: SimpleQueue[FlowEvent] = SimpleQueue()
         self._oldest_flow = 0
         self._following: asyncio.Task[None] | None = None
@@ -209,15 +210,24 @@ class TofinoController:
         queues = [QueueSetting(port, queue, queue, 1, 0, None) for port in self._ports for queue in range(QUEUES)]
 
         async def update() -> None:
-            (await self._session.update(Intent("target", tuple(self._parts.values()), tuple(queues)))).require()
+            groups = tuple(self._groups.values())
+            wanted = Intent("target", tuple(self._parts.values()), tuple(queues), groups=groups)
+            (await self._session.update(wanted)).require()
 
         self._call(update)
 
-    def insert_multicast(self, group: int, ports: Iterable[int | tuple[int, int]]) -> NoReturn:
-        raise SkipTest("softswitch does not serve BF Runtime's tables of multicast groups")
+    def has_table(self, name: str) -> bool:
+        """Return whether the program has a table of this name."""
+        return any(known.rpartition(".")[2] == name for known in self._described)
+
+    def insert_multicast(self, group: int, ports: Iterable[int | tuple[int, int]]) -> None:
+        copies = ((at, 0) if isinstance(at, int) else at for at in ports)
+        self._groups[group] = MulticastGroup(group, tuple(sorted(copies)))
+        self._update()
 
     def delete_multicast(self, group: int) -> None:
-        """Do nothing: there are no groups."""
+        del self._groups[group]
+        self._update()
 
     # -- counters ----------------------------------------------------------------------------------------------------
 

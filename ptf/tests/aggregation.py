@@ -1,7 +1,7 @@
 """Aggregation: sums, results, packets that were sent again, memory that trees share, and packets that are refused.
 
-The cases are those of `docs/aggregation-protocol.md`. They need the program that is built with aggregation:
-`ptf/run.py --program p4src/build/v1model-aggregation aggregation`.
+The cases are those of `docs/aggregation-protocol.md`. They need a program that is built with aggregation:
+`ptf/run.py --program p4src/build/v1model-aggregation aggregation`, on a Tofino `p4src/build/tna-aggregation`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from echelon_ptf.aggregation import (
     from_above,
     packet,
 )
-from echelon_ptf.base import EchelonTest
+from echelon_ptf.base import EchelonTest, architecture, skipped_on
 from echelon_ptf.entries import Deadline, entry
 from ptf.testutils import test_param_get  # type: ignore[import-untyped]
 from scapy.layers.inet import UDP
@@ -57,7 +57,9 @@ class AggregationTest(EchelonTest):
         super().setUp()
         directory = test_param_get("program")
         if directory is None or "aggregation" not in Path(directory).name:
-            self.skipTest("the program is built without aggregation (--program p4src/build/v1model-aggregation)")
+            self.skipTest(
+                f"the program is built without aggregation (--program p4src/build/{architecture()}-aggregation)"
+            )
 
     def tree(self, workers: Sequence[int] = (0, 1, 2), **fields: Any) -> Tree:
         """Install a new tree."""
@@ -70,6 +72,7 @@ class AggregationTest(EchelonTest):
 
     def expect_counted(self, reason: str, *sent: tuple[Packet, int]) -> None:
         """Send packets, each at its port, which all must be counted for this reason alone."""
+        self.settle()
         before = self.counted()
         for frame, port in sent:
             self.send(frame, port)
@@ -172,6 +175,7 @@ class AgainKeepsNothing(AggregationTest):
         self.expect_silence()
 
 
+@skipped_on(tna="the program knows a worker by its child; those of two children must differ")
 class WhoOverlapsGoesOn(AggregationTest):
     """A sum that shares a worker with the place's is not added."""
 
@@ -232,6 +236,7 @@ class FirstComeFirstServed(AggregationTest):
         self.expect_silence()
 
 
+@skipped_on(tna="the program does not rank packets, so that no flow is due earlier")
 class WhoIsDueEarlierTakesThePlace(AggregationTest):
     """A packet whose flow is due earlier takes the place; the owner's sum goes on to the owner's fallback."""
 
@@ -264,15 +269,17 @@ class WhoIsDueEarlierTakesThePlace(AggregationTest):
 
 
 class SumsWrapAndSaySo(AggregationTest):
-    """An addition that leaves the range of 32 bits wraps and sets OVERFLOW, up and down; others do not."""
+    """An addition that leaves the range of 32 bits wraps and sets OVERFLOW, up and down; others do not. On a Tofino, it
+    wraps alone."""
 
     def runTest(self) -> None:
+        told = 0 if architecture() == "tna" else OVERFLOW
         tree = self.tree((0, 1))
         largest, smallest = 2**31 - 1, -(2**31)
         for block, (one, other, overflow) in enumerate(
             [
-                (largest, 1, OVERFLOW),
-                (smallest, -1, OVERFLOW),
+                (largest, 1, told),
+                (smallest, -1, told),
                 (largest, smallest, 0),
                 (largest, 0, 0),
                 (-1, -1, 0),

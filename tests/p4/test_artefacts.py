@@ -16,7 +16,12 @@ ARCHITECTURES = ["v1model", "tna"]
 
 @pytest.mark.parametrize(
     ("built", "sources", "target"),
-    [("v1model", "v1model", "p4"), ("v1model-aggregation", "v1model", "p4"), ("tna", "tna", "p4-tofino")],
+    [
+        ("v1model", "v1model", "p4"),
+        ("v1model-aggregation", "v1model", "p4"),
+        ("tna", "tna", "p4-tofino"),
+        ("tna-aggregation", "tna", "p4-tofino"),
+    ],
 )
 def test_output_was_made_from_these_sources(built: str, sources: str, target: str) -> None:
     recorded = P4SRC / "build" / built / "SOURCE.sha256"
@@ -97,10 +102,11 @@ def _ids(architecture: str) -> dict[int, str]:
         lines = path.read_text().splitlines()
         for before, line in itertools.pairwise(lines):
             word = line.split()[:2]
-            if word and word[0] == "table" and before.strip() != "@hidden":
+            if word and word[0] == "table" and "@hidden" not in before:
                 assert "@id(" in before, f"{path.name}: table {word[1]} has no @id"
                 number = int(before.split("(")[1].rstrip(") "), 16)
-                assert number not in ids, f"{path.name}: {number:#x} is also {ids.get(number)}"
+                # Two programs of an architecture may have the same table.
+                assert ids.get(number, word[1]) == word[1], f"{path.name}: {number:#x} is also {ids[number]}"
                 ids[number] = word[1]
     return ids
 
@@ -109,9 +115,9 @@ def test_every_table_has_a_stable_id_which_is_the_same_in_all_programs() -> None
     v1model, tna = _ids("v1model"), _ids("tna")
     assert len(v1model) >= 12
     # Queues behind a switch have no place where the switch is a Tofino, which has no room for pauses of TCP.
-    # Aggregation is in a program of its own.
-    only = {name for name in set(v1model.values()) - set(tna.values()) if not name.startswith("aggregation_")}
-    assert only == {"virtual_queue", "tcp_answer"}
+    # No sum gives way there to another one.
+    only = set(v1model.values()) - set(tna.values())
+    assert only == {"virtual_queue", "tcp_answer", "aggregation_holder"}
     assert all(v1model.get(number) == name for number, name in tna.items())
 
 

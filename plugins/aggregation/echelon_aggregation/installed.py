@@ -9,7 +9,7 @@ from functools import cached_property
 from echelon.fabric.model import Fabric
 from echelon.lowering.intent import FIRST_GROUP, Match, MulticastGroup, TableEntry
 from echelon.lowering.parts import entry, ipv4, mac
-from echelon_aggregation.memory import Grant
+from echelon_aggregation.memory import TAKES, Grant
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +94,23 @@ class TreeAtSwitch:
             for bit, worker in enumerate(tree.workers)
             if worker.host in self.behind
         ]
-        found.append(
-            entry(
-                "aggregation_holder",
-                key,
-                "hand_over",
-                src=ipv4(self.fabric.hosts[tree.workers[0].host].ipv4),
-                src_port=tree.workers[0].port,
-                dst=ipv4(host.ipv4),
-                dst_mac=mac(host.mac),
-                port=self._port(towards),
-                job=tree.job,
-                flow=tree.up_flow,
-            )
-        )
         places = tree.places.get(self.switch)
+        if places is not None and places.take == TAKES["deadline"]:
+            # Nobody else hands sums over.
+            found.append(
+                entry(
+                    "aggregation_holder",
+                    key,
+                    "hand_over",
+                    src=ipv4(self.fabric.hosts[tree.workers[0].host].ipv4),
+                    src_port=tree.workers[0].port,
+                    dst=ipv4(host.ipv4),
+                    dst_mac=mac(host.mac),
+                    port=self._port(towards),
+                    job=tree.job,
+                    flow=tree.up_flow,
+                )
+            )
         if places is None:
             found.append(entry("aggregation_tree", key, "pass_on"))
         else:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -39,6 +39,7 @@ _FALLBACK_JOB, _UP, _DOWN = 4000, 4001, 4002
 _MAC = b"\x02\0\0\0\0\1"
 
 
+Item = TableEntry | MulticastGroup
 Key = tuple[object, object] | int
 """A table and a match, or the number of a multicast group."""
 
@@ -53,10 +54,11 @@ class Runs(Protocol):
 
     burst: int
     """The number of packets that it is given at once."""
-    installed: dict[Key, TableEntry | MulticastGroup]
+    installed: dict[Key, Item]
     """What the last of them left in its tables."""
 
-    def write(self, kind: int, entities: Iterable[p4r.Entity]) -> None: ...
+    def write(self, kind: int, items: Iterable[Item]) -> None:
+        """Insert, modify or delete entries and groups."""
 
     def process(self, packets: Sequence[tuple[int, bytes]]) -> list[list[tuple[int, bytes]]]:
         """Return what leaves for each packet, with its port."""
@@ -74,12 +76,12 @@ class InProcess:
     burst = 1
 
     def __init__(self, schema: P4Schema) -> None:
-        self.installed: dict[Key, TableEntry | MulticastGroup] = {}
+        self.installed: dict[Key, Item] = {}
         self._device = Device(now_ns=lambda: 0)
         stream = self._device.open_stream(lambda _message: None, lambda _status: None)
         primary = p4r.MasterArbitrationUpdate(device_id=1, election_id=U128.encode(_PRIMARY))
         stream.receive(p4r.StreamMessageRequest(arbitration=primary))
-        self._register = schema.registers[_OWNER].id
+        self._schema = schema
         self._device.set_pipeline(
             p4r.SetForwardingPipelineConfigRequest(
                 device_id=1,
@@ -89,7 +91,10 @@ class InProcess:
             )
         )
 
-    def write(self, kind: int, entities: Iterable[p4r.Entity]) -> None:
+    def write(self, kind: int, items: Iterable[Item]) -> None:
+        self._update(kind, _encoded(items, self._schema))
+
+    def _update(self, kind: int, entities: Iterable[p4r.Entity]) -> None:
         updates = [p4r.Update(type=kind, entity=entity) for entity in entities]  # type: ignore[arg-type]
         request = p4r.WriteRequest(device_id=1, election_id=U128.encode(_PRIMARY), updates=updates)
         for update, status in zip(updates, self._device.write(request), strict=True):
@@ -101,15 +106,16 @@ class InProcess:
         return [switch.process(port, frame, 1_000_000) for port, frame in packets]
 
     def forget(self) -> None:
+        register = self._schema.registers[_OWNER].id
         cells = [
             p4r.Entity(
                 register_entry=p4r.RegisterEntry(
-                    register_id=self._register, index=p4r.Index(index=index), data=p4d.P4Data(bitstring=b"\0")
+                    register_id=register, index=p4r.Index(index=index), data=p4d.P4Data(bitstring=b"\0")
                 )
             )
             for index in range(_PLACES)
         ]
-        self.write(p4r.Update.MODIFY, cells)
+        self._update(p4r.Update.MODIFY, cells)
 
     def stop(self) -> None:
         pass
@@ -130,7 +136,8 @@ class OnBmv2:
     """With five copies each, these fit a queue."""
 
     def __init__(self, schema: P4Schema) -> None:
-        self.installed: dict[Key, TableEntry | MulticastGroup] = {}
+        self.installed: dict[Key, Item] = {}
+        self._schema = schema
         config = schema.get_pipeline_config()
         self._target = Bmv2Target()
         self._target.install(_InOrder("aggregation", config.p4_device_config, config.p4info))
@@ -139,7 +146,8 @@ class OnBmv2:
             self._target.write_register(f"{_DEADLINE}.reference_epoch", tree, 1 << 8 | _EPOCH)
             self._target.write_register(f"{_DEADLINE}.reference_us", tree, 1)
 
-    def write(self, kind: int, entities: Iterable[p4r.Entity]) -> None:
+    def write(self, kind: int, items: Iterable[Item]) -> None:
+        entities = _encoded(items, self._schema)
         updates = [p4r.Update(type=kind, entity=entity) for entity in entities]  # type: ignore[arg-type]
         for update, code in zip(updates, self._target.write(updates), strict=True):
             assert not code, f"{update}: {code}"
@@ -157,13 +165,22 @@ class OnBmv2:
         self._target.stop()
 
 
-class Programs:
-    """Switches that run the program, on which sequences run one after another. A context manager: stops them."""
+def _encoded(items: Iterable[Item], schema: P4Schema) -> Iterator[p4r.Entity]:
+    for item in items:
+        if isinstance(item, TableEntry):
+            yield p4r.Entity(table_entry=encode_entry(item, schema))
+        else:
+            yield P4MulticastGroupEntry(item.number, replicas=item.copies).encode(schema)
 
-    def __init__(self, on: str) -> None:
-        program = built()
-        self._schema = P4Schema(program.p4info, program.binary)
-        self._make = {"softswitch": InProcess, "bmv2": OnBmv2}[on]
+
+class Programs:
+    """Switches that run a program, on which sequences run one after another. A context manager: stops them."""
+
+    def __init__(
+        self, make: Callable[[], Runs], switch: Callable[[Runs], ProgramSwitch] | None = None, values: int = VALUES
+    ) -> None:
+        self._make, self._values = make, values
+        self._switch = switch or ProgramSwitch
         self._running: list[Runs] = []
 
     def __enter__(self) -> Self:
@@ -179,22 +196,28 @@ class Programs:
 
         def make_switch() -> ProgramSwitch:
             if len(used) == len(self._running):
-                self._running.append(self._make(self._schema))
-            used.append(ProgramSwitch(self._running[len(used)], self._schema))
+                self._running.append(self._make())
+            used.append(self._switch(self._running[len(used)]))
             return used[-1]
 
-        happened = PacketSequence(seed, make_switch, VALUES).run()
+        happened = PacketSequence(seed, make_switch, self._values).run()
         for switch in used:
             switch.settle()
         return happened
 
 
+def programs(on: str) -> Programs:
+    """Return switches that run the v1model program: "softswitch" or "bmv2"."""
+    program = built()
+    return Programs(partial({"softswitch": InProcess, "bmv2": OnBmv2}[on], P4Schema(program.p4info, program.binary)))
+
+
 class ProgramSwitch(Switch):
     """A model that raises `AssertionError` if the program does anything else; `settle` it in the end."""
 
-    def __init__(self, runs: Runs, schema: P4Schema) -> None:
+    def __init__(self, runs: Runs) -> None:
         super().__init__()
-        self._runs, self._schema = runs, schema
+        self._runs = runs
         self._hosts: dict[str, int] = {}
         self._tables: list[object] = []
         """What the program's tables were filled from."""
@@ -262,7 +285,7 @@ class ProgramSwitch(Switch):
         self.settle()
         self._tables = tables
         held = self._runs.installed
-        wanted: dict[Key, TableEntry | MulticastGroup] = {(each.table, each.match): each for each in self._entries()}
+        wanted: dict[Key, Item] = {(each.table, each.match): each for each in self._entries()}
         wanted.update((group.number, group) for group in self._groups())
         # Flows that nothing has may stay.
         gone = [key for key in held if key not in wanted and not (isinstance(key, tuple) and key[0] in _FLOWS)]
@@ -271,13 +294,8 @@ class ProgramSwitch(Switch):
         removed = [held.pop(key) for key in gone]
         for kind, items in ((p4r.Update.DELETE, removed), (p4r.Update.INSERT, new), (p4r.Update.MODIFY, other)):
             if items:
-                self._runs.write(kind, map(self._encode, items))
+                self._runs.write(kind, items)
         held.update(wanted)
-
-    def _encode(self, item: TableEntry | MulticastGroup) -> p4r.Entity:
-        if isinstance(item, TableEntry):
-            return p4r.Entity(table_entry=encode_entry(item, self._schema))
-        return P4MulticastGroupEntry(item.number, replicas=item.copies).encode(self._schema)
 
     def _entries(self) -> Iterable[TableEntry]:
         for host, port in self.routes.items():

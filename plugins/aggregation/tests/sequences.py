@@ -404,7 +404,8 @@ def _sum_of_reals(arrays: list[NDArray[np.float32]], chunk: int) -> NDArray[np.f
 def run_many(seeds: Iterable[int], on: str = "model") -> Counter[str]:
     """Run the sequences of these seeds. Raise `AssertionError` with the seed of one that fails.
 
-    On "softswitch" or "bmv2" each packet goes through the P4 program as well, which must do what the model does.
+    On "softswitch", "bmv2" or "tofino" each packet goes through the P4 program as well, which must do what the model
+    does.
     """
     happened: Counter[str] = Counter()
     with ExitStack() as closing:
@@ -420,9 +421,13 @@ def run_many(seeds: Iterable[int], on: str = "model") -> Counter[str]:
 
 def _programs(on: str) -> AbstractContextManager[Any]:
     # A thousand sequences of the model run before these are imported.
-    from plugins.aggregation.tests.program_switch import Programs
+    if on == "tofino":
+        from plugins.aggregation.tests.tofino_switch import tofino_programs
 
-    return Programs(on)
+        return tofino_programs()
+    from plugins.aggregation.tests.program_switch import programs
+
+    return programs(on)
 
 
 def main() -> None:
@@ -430,7 +435,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0, help="the first")
     parser.add_argument("--processes", type=int, default=os.cpu_count())
-    parser.add_argument("--on", choices=["model", "softswitch", "bmv2"], default="model")
+    parser.add_argument("--on", choices=["model", "softswitch", "bmv2", "tofino"], default="model")
     given = parser.parse_args()
     happened: Counter[str] = Counter()
     last, began = given.seed + given.count, monotonic()

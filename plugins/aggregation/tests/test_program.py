@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.aggregation.tests.program_switch import Programs
+from plugins.aggregation.tests.program_switch import Programs, programs
 from plugins.aggregation.tests.sequences import run_many
 from tests.differential.bmv2 import installed
 from tests.drawing import examples
@@ -18,7 +18,7 @@ needs_bmv2 = pytest.mark.skipif(not installed(), reason="simple_switch_grpc is n
 
 @pytest.fixture(scope="module")
 def softswitches() -> Iterator[Programs]:
-    with Programs("softswitch") as found:
+    with programs("softswitch") as found:
         yield found
 
 
@@ -30,7 +30,7 @@ def test_softswitch_runs_the_program_as_the_page_says(softswitches: Programs, se
 
 @needs_bmv2
 def test_bmv2_runs_the_program_as_the_page_says() -> None:
-    with Programs("bmv2") as found:
+    with programs("bmv2") as found:
         for seed in range(30):
             found.run(seed)
 

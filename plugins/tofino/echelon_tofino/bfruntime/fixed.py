@@ -1,7 +1,8 @@
-"""The description of the fixed tables of a Tofino 1 that softswitch has: its ports and its traffic manager.
+"""The description of the fixed tables of a Tofino 1 that softswitch has: its ports, traffic manager and multicast.
 
 Names, ids, types, choices and sizes are those of the open SDE (open-p4studio, `bf_rt_tm_tf1.json` and
-`bf_rt_port_tf1.json`), which clients know. Tables that have no meaning here are left out.
+`bf_rt_port_tf1.json`), which clients know. Those of multicast have the open SDE's names and types, and ids of ours:
+clients take ids from this description. Tables that have no meaning here are left out.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from typing import Any
 
 from echelon_tofino.bfruntime.schema import Schema, parse
 
-__all__ = ["PORT", "fixed_schema"]
+__all__ = ["GROUP", "NODE", "PORT", "fixed_schema"]
 
 PORT = "$PORT"
 """The table of ports."""
+NODE, GROUP = "$pre.node", "$pre.mgid"
+"""The tables of multicast: nodes, each with ports and the instance of their copies; and groups of nodes."""
 
 _TM = 0xFF050000
+_PRE = 0xFF040000
 _PRIORITIES = ("LOW", *map(str, range(8)), "HIGH")
 _BURST_ABSORPTION = ("1.5%", "3%", "6%", "11%", "20%", "33%", "50%", "66%", "80%", "DISABLE")
 _POOLS = tuple(f"EG_APP_POOL_{pool}" for pool in range(4))
@@ -110,6 +114,36 @@ def _port_group() -> dict[str, Any]:
     return _table("tf1.tm.port.group", _TM + 0x12, "TmPortGroup", 72, [_GROUP_KEY], ports, actions)
 
 
+def _multicast() -> list[dict[str, Any]]:
+    node = "$MULTICAST_NODE_ID"
+    return [
+        _table(
+            NODE,
+            _PRE + 1,
+            "PreNode",
+            1 << 16,
+            [(node, "uint32")],
+            [
+                _field(2, "$MULTICAST_RID", "uint16"),
+                _field(3, "$MULTICAST_LAG_ID", "uint32", repeated=True),
+                _field(4, "$DEV_PORT", "uint32", repeated=True),
+            ],
+        ),
+        _table(
+            GROUP,
+            _PRE + 2,
+            "PreMgid",
+            1 << 16,
+            [("$MGID", "uint16")],
+            [
+                _field(2, node, "uint32", repeated=True),
+                _field(3, "$MULTICAST_NODE_L1_XID_VALID", "bool", repeated=True),
+                _field(4, "$MULTICAST_NODE_L1_XID", "uint32", repeated=True),
+            ],
+        ),
+    ]
+
+
 def _tables() -> list[dict[str, Any]]:
     unit = _field(1, "unit", "string", choices=("PPS", "BPS"), default="BPS")
     provisioning = _field(2, "provisioning", "string", choices=("UPPER", "LOWER", "MIN_ERROR"), default="UPPER")
@@ -119,6 +153,7 @@ def _tables() -> list[dict[str, Any]]:
         _field(6, "dynamic_baf", "string", choices=_BURST_ABSORPTION, default="80%"),
     ]
     return [
+        *_multicast(),
         _table(
             "tf1.tm.port.cfg",
             _TM + 0x10,

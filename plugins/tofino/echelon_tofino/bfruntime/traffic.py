@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from echelon_tofino.bfruntime.device import Data, Entries, Key
-from echelon_tofino.bfruntime.fixed import PORT, fixed_schema
+from echelon_tofino.bfruntime.fixed import GROUP, NODE, PORT, fixed_schema
 from echelon_tofino.bfruntime.schema import BfrtTable
 from softswitch.portgroups import (
     GROUPS_PER_PIPE,
@@ -92,9 +92,9 @@ class TrafficManager:
         self._apply_port(port)
 
     def entries(self, table: str, pipe: int | None) -> Entries | None:
-        """Return the entries of a fixed table; None if there is no such table. `pipe` None means all pipes."""
+        """Return the entries of a fixed table; None if there is no such table here. `pipe` None means all pipes."""
         described = fixed_schema().tables.get(table)
-        if described is None:
+        if described is None or table in (NODE, GROUP):
             return None
         return _TABLES.get(table, _Settings)(self, described, pipe)
 

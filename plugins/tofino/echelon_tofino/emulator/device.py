@@ -14,7 +14,7 @@ from typing import Any
 from echelon_tofino.bfruntime.device import BfrtProgram, Data, Entries, Key, Lpm, OnDigest, Optional, Range, Ternary
 from echelon_tofino.bfruntime.schema import BfrtTable as Described
 from echelon_tofino.bfruntime.schema import Schema
-from echelon_tofino.bfruntime.store import IndexedEntries, MatchEntries
+from echelon_tofino.bfruntime.store import Groups, IndexedEntries, MatchEntries, Multicast
 from echelon_tofino.bfruntime.traffic import TrafficManager
 from echelon_tofino.emulator.attached import AttachedCounter, AttachedMeter, AttachedRegister
 from echelon_tofino.emulator.pipeline import TofinoSwitch
@@ -50,6 +50,7 @@ class TofinoDevice:
         self._on_switch = on_switch
         self._program: BfrtProgram | None = None
         self._entries: dict[str, Entries] = {}
+        self._multicast = Multicast(self._take_groups)
         self.switch: TofinoSwitch | None = None
         if program is not None:
             self.load(program)
@@ -61,7 +62,11 @@ class TofinoDevice:
 
     def entries(self, table: str, pipe: int | None) -> Entries | None:
         """Return the entries of a table, None if there is no such table."""
-        return self._entries.get(table) or self._traffic.entries(table, pipe)
+        return self._entries.get(table) or self._multicast.entries(table) or self._traffic.entries(table, pipe)
+
+    def _take_groups(self, groups: Groups) -> None:
+        if self.switch is not None:
+            self.switch.multicast_groups = dict(groups)
 
     def load(self, program: BfrtProgram) -> None:
         """Replace the program. Raise ValueError for one that cannot run."""
@@ -87,6 +92,7 @@ class TofinoDevice:
 
         switch.on_digest = learned
         self._program, self._entries, self.switch = program, entries, switch
+        self._multicast.reset()
         self._on_switch(switch)
 
 

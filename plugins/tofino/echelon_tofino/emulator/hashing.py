@@ -59,7 +59,10 @@ class HashGroups:
                 outputs = self._tables.setdefault(key.args[0].value, [])
                 for bits, expression in mapping(value).pairs:
                     if isinstance(bits, Number) or (not isinstance(bits, Name | Invocation)):
-                        outputs.append(_Output(*bounds(bits), expression))
+                        low, high = bounds(bits)
+                        # A ternary table and its indirection both list the hash that they share.
+                        if not any((output.low, output.high) == (low, high) for output in outputs):
+                            outputs.append(_Output(low, high, expression))
             else:
                 group = number(key.args[1])
                 body = mapping(value)

@@ -68,7 +68,7 @@ _SHIFTS: Mapping[str, Compute] = {
 }
 MNEMONICS = frozenset(
     {*_ALU, *_UNARY, *_SHIFTS, "set", "load-const", "deposit-field", "deposit_field", "bitmasked-set", "noop"}
-    | {"funnel-shift", "invalidate"}
+    | {"funnel-shift", "invalidate", "byte-rotate-merge", "byte_rotate_merge"}
 )
 
 
@@ -126,6 +126,8 @@ class Compiler:
                 return _deposit(target, self._operand(args[1], target.size), ground)
             case "bitmasked-set":
                 return self._bitmasked(target, args, line)
+            case "byte-rotate-merge" | "byte_rotate_merge":
+                return self._merged(target, args)
             case "noop":
                 return lambda _run: None
             case "invalidate":
@@ -184,6 +186,19 @@ class Compiler:
             return ones(run) & mask | ground(run) & ~mask
 
         return _whole(target, merged)
+
+    def _merged(self, target: Slice, args: tuple[Term, ...]) -> Do:
+        """Return an instruction that takes each byte from one of two sources, which are rotated to the right before."""
+        size, bits = target.size, number(args[5])
+        mask = sum(0xFF << 8 * byte for byte in range(size // 8) if bits >> byte & 1)
+        full = (1 << size) - 1
+        one, two = (self._operand(node, size).read for node in args[1:3])
+        turn_one, turn_two = (8 * number(node) % size for node in args[3:5])
+
+        def turned(value: int, turn: int) -> int:
+            return (value >> turn | value << size - turn) & full if turn else value & full
+
+        return _whole(target, lambda run: turned(one(run), turn_one) & mask | turned(two(run), turn_two) & ~mask)
 
     def _container(self, place: Slice) -> Read:
         index = place.container

@@ -139,6 +139,8 @@ class StatefulRegister:
         self.overruns = 0
         """The uses of an index beyond the end, which change nothing and yield 0."""
         self._params = _register_params(body)
+        # The four bits of a predicate, of which one is set, are above the lowest four of the output.
+        self._predicate_at = 4 + number(body.get("pred_shift"), 0)
         for key, _ in body.pairs:
             if isinstance(key, Name) and key.text in ("math_table", "selection_table", "stage_alu_id", "offset_vpn"):
                 raise refusal(key.line, f"a stateful ALU with '{key.text}' is not supported")
@@ -214,7 +216,7 @@ class StatefulRegister:
             case "alu_hi":
                 return high
         lo, hi = (condition is not None and condition(cell) for condition in action.conditions)
-        return 1 << (lo | hi << 1)
+        return 1 << (lo | hi << 1) + self._predicate_at
 
     def _execute_bit(self, bit: str, index: int) -> int:
         value, is_inverted = _BIT_RESULTS[bit]

@@ -27,21 +27,30 @@ class FixedTable:
         self._write_key(key, entity.table_entry)
         return entity
 
-    def update(self, key: Mapping[str, int], values: Mapping[str, Any]) -> bfrt.Update:
-        """Return the update that changes fields of an entry."""
-        update = bfrt.Update(type=bfrt.Update.MODIFY)
+    def update(
+        self, key: Mapping[str, int], values: Mapping[str, Any], kind: bfrt.Update.Type = bfrt.Update.MODIFY
+    ) -> bfrt.Update:
+        """Return the update that changes fields of an entry, or inserts or deletes one. A list is a repeated field."""
+        update = bfrt.Update(type=kind)
         entry = update.entity.table_entry
         self._write_key(key, entry)
         for name, value in values.items():
-            number, kind = self.data[name]
+            number, form = self.data[name]
             part = entry.data.fields.add(field_id=number)
-            if kind == "bool":
+            if isinstance(value, list):
+                (part.bool_arr_val if form == "bool" else part.int_arr_val).val.extend(value)
+            elif form == "bool":
                 part.bool_val = value
-            elif kind == "string":
+            elif form == "string":
                 part.str_val = value
             else:
-                part.stream = value.to_bytes(_LENGTHS[kind], "big")
+                part.stream = value.to_bytes(_LENGTHS[form], "big")
         return update
+
+    def key_of(self, entry: bfrt.TableEntry) -> dict[str, int]:
+        """Return the key of an entry by name."""
+        names = {number: name for name, (number, _) in self.key.items()}
+        return {names[part.field_id]: int.from_bytes(part.exact.value, "big") for part in entry.key.fields}
 
     def values(self, entry: bfrt.TableEntry) -> dict[str, Any]:
         """Return the fields of an entry by name."""

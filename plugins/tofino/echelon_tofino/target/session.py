@@ -39,6 +39,7 @@ from echelon_tofino.target.channel import BfrtChannel
 from echelon_tofino.target.codec import BfrtCodec
 from echelon_tofino.target.flow_events import TnaFlowEvents
 from echelon_tofino.target.info import COUNTED_BYTES, Digest, parse
+from echelon_tofino.target.multicast import MulticastTables
 from echelon_tofino.target.queues import BfrtQueues
 
 __all__ = ["BfrtSession"]
@@ -101,6 +102,7 @@ class BfrtSession(IntentSession):
         self._calls: BfrtChannel | None = None
         self._stream: Any = None
         self._reader: asyncio.Task[None] | None = None
+        self._multicast: MulticastTables | None = None
         self._answers: asyncio.Queue[bfrt.StreamMessageResponse] = asyncio.Queue()
         self._reports: dict[str, asyncio.Queue[DigestReport]] = defaultdict(asyncio.Queue)
         self._lost = asyncio.Event()
@@ -360,10 +362,19 @@ class BfrtSession(IntentSession):
         return 0
 
     async def _read_groups(self) -> dict[int, MulticastGroup]:
-        raise SouthboundError(f"switch {self.name}: multicast groups are not supported on a Tofino")
+        assert self._calls is not None
+        with self._errors("reading multicast groups"):
+            try:
+                self._multicast = MulticastTables((await self._calls.config()).non_p4_config.bfruntime_info)
+            except ValueError as error:
+                raise SouthboundError(f"switch {self.name}: {error}") from None
+            return self._multicast.groups([entry async for entry in self._read(self._multicast.queries())])
 
     async def _write_group(self, kind: UpdateKind, group: MulticastGroup) -> None:
-        raise SouthboundError(f"switch {self.name}: multicast groups are not supported on a Tofino")
+        assert self._calls is not None
+        assert self._multicast is not None
+        with self._errors(f"multicast group {group.number}"):
+            await self._calls.write(self._multicast.updates(kind, group, self._groups.get(group.number)))
 
     async def digests(self, name: str) -> AsyncIterator[DigestReport]:
         self._check_up()

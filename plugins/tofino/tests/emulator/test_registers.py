@@ -98,6 +98,13 @@ def test_an_action_without_an_output_writes_0_to_its_destination() -> None:
     assert cell(work, 1)[0] == 5
 
 
+def test_the_output_of_a_predicate_has_one_of_four_bits() -> None:
+    work = register("equ lo, lo, -phv_lo; equ hi, hi, -phv_hi; output predicate")
+    work.program.registers["reg"].register.write(0, 7, 9)
+    found = [work(lo, hi, 0, 0, 0, 0)[0] for lo, hi in ((0, 0), (7, 0), (0, 9), (7, 9))]
+    assert found == [0x10, 0x20, 0x40, 0x80]
+
+
 def test_an_output_whose_predicate_is_false_is_0() -> None:
     work = register("grt.u lo, lo, -phv_lo; output cmplo, mem_lo")
     work.program.registers["reg"].register.write(0, 7, 0)

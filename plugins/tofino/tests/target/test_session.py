@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from echelon.lowering.intent import ActionCall, Intent, Interval, Part, Prefix, TableEntry
+from echelon.lowering.intent import (
+    FIRST_GROUP,
+    ActionCall,
+    Intent,
+    Interval,
+    MulticastGroup,
+    Part,
+    Prefix,
+    TableEntry,
+)
 from echelon.p4program import P4Program
 from echelon.plan import LEVELS, QueuePlan
 from echelon.southbound.connection import Endpoint, SwitchConnection
@@ -23,6 +32,7 @@ from echelon_tofino.target.codec import HIGHEST_PRIORITY
 from echelon_tofino.target.queues import BfrtQueues
 from echelon_tofino.target.session import BfrtSession
 from plugins.tofino.tests.target.conftest import PORTS, Rig
+from softswitch.rpc.status import RefusedError
 from softswitch.tm import QueueConfig
 
 
@@ -96,6 +106,40 @@ async def test_next_hops_become_members_of_a_group(rig: Rig, make_intent: Any) -
             await session.reconcile(Intent("s1", (Part("test", entries),)))
             assert len(rig.held()) == expected
             assert not await session.compare(Intent("s1", (Part("test", entries),)))
+
+
+async def test_multicast_groups_become_nodes_with_an_instance_each(rig: Rig) -> None:
+    def held() -> dict[int, list[tuple[int, int]]]:
+        with rig.lock:
+            nodes, groups = (dict(entries.all()) for name in ("$pre.node", "$pre.mgid") if (entries := fixed(name)))
+        return {
+            number: sorted(
+                (port, nodes[node,].fields["$MULTICAST_RID"])
+                for node in data.fields["$MULTICAST_NODE_ID"]
+                for port in nodes[node,].fields["$DEV_PORT"]
+            )
+            for (number,), data in groups.items()
+        }
+
+    def fixed(name: str) -> Any:
+        return rig.device.entries(name, None)
+
+    one, two = MulticastGroup(FIRST_GROUP, ((1, 1), (2, 2), (3, 0))), MulticastGroup(FIRST_GROUP + 1, ((1, 0), (2, 0)))
+    fewer = MulticastGroup(FIRST_GROUP, ((2, 2), (3, 1)))
+    async with rig.session() as session:
+        for groups in ((one, two), (fewer, two), (two,), ()):
+            await session.update(Intent("s1", (), groups=groups))
+            assert held() == {group.number: list(group.copies) for group in groups}
+            assert not await session.compare(Intent("s1", (), groups=groups))
+            # Another session finds them.
+            assert not await session.reconcile(Intent("s1", (), groups=groups))
+        assert not list(fixed("$pre.node").all())
+        await session.reconcile(Intent("s1", (), groups=(one,)))
+        with rig.lock:
+            (key, _), *_ = fixed("$pre.node").all()
+            with pytest.raises(RefusedError, match=r"group 16384 names node \d+, which is not in"):
+                fixed("$pre.node").delete(key)
+        assert held() == {FIRST_GROUP: sorted(one.copies)}
 
 
 async def test_a_change_is_written_without_reading_and_drift_is_repaired(rig: Rig, make_intent: Any) -> None:
