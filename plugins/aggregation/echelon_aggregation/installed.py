@@ -94,25 +94,25 @@ class TreeAtSwitch:
             for bit, worker in enumerate(tree.workers)
             if worker.host in self.behind
         ]
-        found.append(
-            entry(
-                "aggregation_holder",
-                key,
-                "hand_over",
-                src=ipv4(self.fabric.hosts[tree.workers[0].host].ipv4),
-                src_port=tree.workers[0].port,
-                dst=ipv4(host.ipv4),
-                dst_mac=mac(host.mac),
-                port=self._port(towards),
-                job=tree.job,
-                flow=tree.up_flow,
-            )
-        )
         places = tree.places.get(self.switch)
         if places is None:
             found.append(entry("aggregation_tree", key, "pass_on"))
         else:
             is_root = self.switch == tree.root
+            found.append(
+                entry(
+                    "aggregation_holder",
+                    key,
+                    "hand_over",
+                    src=ipv4(self.fabric.hosts[tree.workers[0].host].ipv4),
+                    src_port=tree.workers[0].port,
+                    dst=ipv4(host.ipv4),
+                    dst_mac=mac(host.mac),
+                    port=self._port(towards),
+                    job=tree.job,
+                    flow=tree.up_flow,
+                )
+            )
             found.append(
                 entry(
                     "aggregation_tree",

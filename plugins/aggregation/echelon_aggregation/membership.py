@@ -58,6 +58,8 @@ class Membership(Section):
     memory: Literal["own", "first", "deadline"] = "own"
     job: Number = 0
     flow: Number = 0
+    answers: Number = 0
+    """The flow of what the fallback sends to worker 0; that to others is counted down from it. 0: `flow`."""
     fallback: Annotated[int, Field(ge=0)] = 0
     spread: bool = True
     """Switches of the tree spread results of the fallback."""
