@@ -5,16 +5,17 @@ A distribution registers one in the entry-point group `echelon.trees`::
     [project.entry-points."echelon.trees"]
     aggregation = "echelon_aggregation.door:AggregationTrees"
 
-The object is a class as `Trees`. Lowering numbers the trees and asks it for what switches hold, runs for the hosts.
+It is a class as `Trees`. Lowering numbers the trees and asks it for what switches hold. The hosts of runs are another
+door (`echelon.lab.endhosts.carriers.TREE_HOSTS`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from echelon.fabric.model import Fabric, Path
 from echelon.lowering.capabilities import Capabilities, LoweringError
@@ -22,11 +23,6 @@ from echelon.lowering.identity import Identity, ShimIdentity
 from echelon.lowering.intent import FIRST_GROUP, MulticastGroup, TableEntry
 from echelon.paths import hosts_of, is_tree
 from echelon.plan import FlowPlan
-
-if TYPE_CHECKING:
-    from echelon.jobs.graph import Flow, Job
-    from echelon.lab.endhosts.carriers import HostNetwork
-    from echelon.lab.endhosts.shim import PacketTally
 
 GROUP = "echelon.trees"
 """The entry-point group."""
@@ -66,16 +62,6 @@ class HeldTree:
     group: MulticastGroup
 
 
-class TreeCarrier(Protocol):
-    """The hosts of a job's trees in a run (as `echelon.lab.endhosts.carriers.Carrier`)."""
-
-    tally: PacketTally
-
-    def open(self) -> None: ...
-    def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None: ...
-    def pace(self, flow: str, rate_Bps: float | None) -> None: ...  # noqa: N803
-
-
 class Trees(Protocol):
     """What a plug-in knows of trees. Each method raises `LoweringError` for a tree that it cannot carry."""
 
@@ -89,32 +75,24 @@ class Trees(Protocol):
     def told(self, tree: JobTree, fabric: Fabric) -> Mapping[str, Any]:
         """Return what the tree's hosts have to be told, as JSON has it."""
 
-    def carrier(self, network: HostNetwork, job: Job, trees: Sequence[JobTree]) -> TreeCarrier:
-        """Return the hosts of a job's trees in a run."""
-
 
 @cache
-def registered() -> Trees | None:
-    """Return what carries trees; None: no plug-in does. Raise `LoweringError` if it cannot be loaded."""
-    for entry in sorted(entry_points(group=GROUP)):
-        try:
-            made: Trees = entry.load()()
-        except Exception as error:  # whatever a foreign module raises when it is imported
-            raise LoweringError(f"{entry.value} cannot be used: {error} (repair or remove it)") from error
-        return made
-    return None
+def _doors() -> tuple[Trees, ...]:
+    try:
+        return tuple(entry.load()() for entry in sorted(entry_points(group=GROUP)))
+    except Exception as error:  # whatever a foreign module raises when it is imported
+        raise LoweringError(f"{GROUP}: cannot be loaded: {error} (repair or remove what registers it)") from error
 
 
 def needed(job: str) -> Trees:
-    """Return what carries trees, which a job has. Raise `LoweringError`."""
-    found = registered()
-    if found is None:
-        raise LoweringError(
-            f"job {job}: no plug-in carries flows over trees of switches (pip install 'echelon-p4[aggregation]', or "
-            "use another algorithm such as 'ring')",
-            job,
-        )
-    return found
+    """Return what carries trees, which a job has. Raise `LoweringError` if no plug-in does, or it cannot be loaded."""
+    for door in _doors():
+        return door
+    raise LoweringError(
+        f"job {job}: no plug-in carries flows over trees of switches (pip install 'echelon-p4[aggregation]', or use "
+        "another algorithm such as 'ring')",
+        job,
+    )
 
 
 def trees_of(

@@ -77,7 +77,9 @@ class Target(ABC, Generic[O]):
 
     def aggregating(self) -> O | None:
         """Return the options of a switch in virtual time whose program adds up what flows bring; None: it has none."""
-        return self.options(program="aggregation") if "program" in self.options.model_fields else None
+        if "program" not in self.options.model_fields:
+            return None
+        return self.options.model_validate({"program": "aggregation"})
 
     def launcher(self) -> SwitchLauncher | None:
         """Return what starts a switch as a process on interfaces, or None if this target cannot run so."""

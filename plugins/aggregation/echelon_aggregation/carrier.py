@@ -31,7 +31,7 @@ _PATIENCE, _LONGEST = 4, 64
 
 
 class HostsOfJob:
-    """The workers and fallbacks of a job's trees (an `echelon.lowering.trees.TreeCarrier`)."""
+    """The workers and fallbacks of a job's trees (an `echelon.lab.endhosts.carriers.TreeCarrier`)."""
 
     def __init__(self, network: HostNetwork, job: str, trees: Sequence[JobTree]) -> None:
         self.tally = PacketTally()
@@ -46,9 +46,6 @@ class HostsOfJob:
     def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None:
         """Add up a flow's values now; call `on_complete` when all workers have the sums."""
         self._of[flow.name].begin(flow, iteration, on_complete)
-
-    def pace(self, _flow: str, _rate_Bps: float | None) -> None:  # noqa: N803
-        """Do nothing: windows find the rate."""
 
 
 @dataclass(slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from echelon.fabric.model import Fabric
 from echelon.lowering.capabilities import Capabilities, LoweringError
@@ -15,11 +15,6 @@ from echelon_aggregation.installed import TreeAtSwitch, TreeRun, WorkerPort
 from echelon_aggregation.memory import TAKES, Grant, Memory, bit_reversed
 from echelon_aggregation.trees import tree_of
 from echelon_aggregation.wire import MAX_WORKERS
-
-if TYPE_CHECKING:
-    from echelon.jobs.graph import Job
-    from echelon.lab.endhosts.carriers import HostNetwork
-    from echelon_aggregation.carrier import HostsOfJob
 
 WINDOW = 64
 """The blocks under way where the policy does not say it."""
@@ -118,9 +113,3 @@ class AggregationTrees:
                 {"host": host.name, "ip": str(host.ipv4), "mac": host.mac, "port": port_of(tree)} for host in hosts
             ],
         }
-
-    def carrier(self, network: HostNetwork, job: Job, trees: Sequence[JobTree]) -> HostsOfJob:
-        """Return the workers of a job, and its fallbacks."""
-        from echelon_aggregation.carrier import HostsOfJob
-
-        return HostsOfJob(network, job.name, trees)

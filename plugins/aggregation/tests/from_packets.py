@@ -108,6 +108,8 @@ WAYS: Mapping[str, tuple[By, int, bool]] = {
     "share, the others by fallback": ("share", 2, False),
     "first come": ("first", 2, False),
     "by deadline": ("deadline", 2, False),
+    "first come, a place for each job": ("first", 2 * WINDOW, False),
+    "by deadline, a place for each job": ("deadline", 2 * WINDOW, False),
 }
 """Who gets memory, for which part of the jobs, and whether the others have rings."""
 
@@ -125,7 +127,7 @@ def memory(draws: int, rounds: int) -> list[Table]:
                     began = time.process_time()
                     served = 0 if way == "ring" else count // part if others else count
                     jobs = [job.in_network() if at < served else job.by_hosts() for at, job in enumerate(drawn)]
-                    places = 2 * WINDOW * (count // part if part else 1)
+                    places = 2 * WINDOW * count // (part or 1)
 
                     def make(by: By = by, places: int = places, served: int = served) -> Policy:
                         return policy(by, places) if served else Fair()

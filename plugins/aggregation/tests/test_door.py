@@ -61,12 +61,13 @@ class Controller:
     saved: dict[str, Document] = field(default_factory=dict)
     carried: Document | None = None
     number: int = 0
+    fabric: Fabric = FABRIC
 
     def __post_init__(self) -> None:
         self.planner = Planner(self.able)
 
     def plan(self) -> Planned:
-        planned = self.planner.plan(PlanRequest(tuple(self.jobs.values()), FABRIC, self.policy))
+        planned = self.planner.plan(PlanRequest(tuple(self.jobs.values()), self.fabric, self.policy))
         self.saved = {name: of for name, of in (self.saved | planned.kept).items() if of}
         self.carried = planned.carried or self.carried
         for switch in ("", *FABRIC.switches):
@@ -129,6 +130,7 @@ def check(planned: Planned, controller: Controller) -> None:
 
 
 HOSTS = sorted(FABRIC.hosts)
+UPLINKS = [(leaf, spine) for leaf in ("leaf1", "leaf2") for spine in ("spine1", "spine2")]
 CHANGES = st.lists(
     st.one_of(
         st.tuples(
@@ -141,6 +143,7 @@ CHANGES = st.lists(
         st.tuples(st.just("remove"), st.sampled_from("abc")),
         st.tuples(st.just("restart")),
         st.tuples(st.just("policy"), st.sampled_from(POLICIES)),
+        st.tuples(st.just("drain"), st.sampled_from([*UPLINKS, None])),
     ),
     min_size=1,
     max_size=8,
@@ -169,6 +172,8 @@ def test_switches_hold_what_the_plan_says_through_any_changes(changes: list[tupl
                 }
             case "policy", policy:
                 controller.policy = policy
+            case "drain", link:
+                controller.fabric = FABRIC if link is None else FABRIC.without([link])
         planned = controller.plan()
         assert not planned.problems
         check(planned, controller)

@@ -8,13 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from finsy import P4Schema
 from finsy.proto import p4r
+from typer.testing import CliRunner
 
+from echelon.cli.usage import BAD_INPUT
 from echelon.client import Client
 from echelon.documents import parse_document
 from echelon.lowering.intent import FIRST_GROUP
 from echelon.p4program import program, variant
+from echelon_aggregation.commands.app import app
 from echelon_aggregation.frames import Endpoint, Frames, read
 from echelon_aggregation.membership import Membership
 from echelon_aggregation.station import Station
@@ -104,6 +108,14 @@ def test_trees_live_as_long_as_their_jobs(lab: Lab) -> None:
         settle(client)
         assert client.job("a").state == "installed"
         of = group_of(lab, client, "a")
+        printed = CliRunner().invoke(app, ["group", "a", "--url", daemon.wait_listening(), "--wire", "eth9"])
+        assert printed.exit_code == 0, printed.output
+        file = parse_document(Membership, yaml.safe_load(printed.output), "group")
+        assert {worker.wire for worker in file.workers} == {"eth9"}
+        assert (file.group, file.job, file.flow, file.answers) == (of.group, of.job, of.flow, of.answers)
+        assert [(worker.ip, worker.port) for worker in file.workers] == [(one.ip, one.port) for one in of.workers]
+        none = CliRunner().invoke(app, ["group", "a", "--tree", "2", "--url", daemon.wait_listening()])
+        assert none.exit_code == BAD_INPUT
     before = everything(lab)
     in_tree = [name for name, ((tables, _), _) in before.items() if "aggregation_tree" in tables]
     assert sorted(in_tree) in (["leaf1", "leaf2", "spine1"], ["leaf1", "leaf2", "spine2"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import entry_points
+from typing import Protocol
 
 from echelon.errors import RunError
 from echelon.fabric.model import Fabric
@@ -32,7 +34,7 @@ from echelon.lab.endhosts.tcp.stack import Connection, TcpStack
 from echelon.lab.endhosts.transport import NS_PER_S, FlowEnds, FlowReceiver, FlowSender
 from echelon.lab.scenarios.scenario import Congestion, Transport
 from echelon.lowering.identity import SegmentIdentity, ShimIdentity
-from echelon.lowering.trees import TreeCarrier
+from echelon.lowering.trees import JobTree
 from echelon.paths import Paths, packets_held
 from echelon.rankings.base import Ranking
 from echelon.targets.virtual import Clock, Nic, Urgency
@@ -322,6 +324,28 @@ class _Line:
         while (following := self._flows[self._turn]).name in self._ready:
             self._turn = (self._turn + 1) % len(self._flows)
             self.connection.write(following.size_bytes, self._ready.pop(following.name))
+
+
+TREE_HOSTS = "echelon.tree_hosts"
+"""The entry-point group of what sends flows over trees of switches: a class that is made of the network, the job's name
+and its trees, and is a `TreeCarrier`."""
+
+
+class TreeCarrier(Protocol):
+    """The hosts of a job's trees."""
+
+    tally: PacketTally
+
+    def open(self) -> None: ...
+    def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None: ...
+
+
+def tree_carrier(network: HostNetwork, job: str, trees: Sequence[JobTree]) -> TreeCarrier:
+    """Return the hosts of a job's trees. Raise `RunError` if no plug-in has any."""
+    for entry in sorted(entry_points(group=TREE_HOSTS)):
+        made: TreeCarrier = entry.load()(network, job, trees)
+        return made
+    raise RunError(f"job {job}: no plug-in sends flows over trees of switches (use --target fluid)")
 
 
 class JobCarrier:

@@ -35,6 +35,7 @@ from echelon.lab.endhosts.carriers import (
     RankingOf,
     ShimCarrier,
     TcpCarrier,
+    tree_carrier,
 )
 from echelon.lab.endhosts.cross_traffic import CrossTraffic
 from echelon.lab.endhosts.shim import FlowAddress, background_frame
@@ -43,7 +44,7 @@ from echelon.lab.endhosts.transport import NS_PER_S
 from echelon.lab.scenarios.scenario import Background, Delay, Transport
 from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
-from echelon.lowering.trees import JobTree, needed
+from echelon.lowering.trees import JobTree
 from echelon.paths import Paths
 from echelon.targets.virtual import Clock, Nic
 
@@ -172,9 +173,7 @@ class TrainingEmulator:
     def _carrier(self, network: HostNetwork, job: Job, identities: Mapping[FlowKey, Identity]) -> Carrier:
         if trees := self._trees.get(job.name):
             between = replace(job, flows=tuple(flow for flow in job.flows if not flow.among))
-            return JobCarrier(
-                needed(job.name).carrier(network, job, trees), self._between_two(network, between, identities)
-            )
+            return JobCarrier(tree_carrier(network, job.name, trees), self._between_two(network, between, identities))
         return self._between_two(network, job, identities)
 
     def _between_two(
