@@ -151,10 +151,10 @@ class Machine:
         """The reason, in one line, why the newest jobs, policy or fabric have no plan; None if they have one."""
         return self._pipeline.problem or self._problem
 
-    def told_of_trees(self, job: str) -> list[Mapping[str, Any]]:
+    def told_of_trees(self, job: str) -> list[dict[str, Any]]:
         """Return what the hosts of a job's trees have to know, by the plan in force."""
         trees = () if self.in_force is None else self.in_force.planned.trees.get(job, ())
-        return [needed(job).told(tree, self.jobs.fabric) for tree in trees]
+        return [dict(needed(job).told(tree, self.jobs.fabric)) for tree in trees]
 
     @property
     def settled(self) -> bool:

@@ -37,7 +37,9 @@ def memory_of(tree: JobTree) -> Memory:
     """Return what the tree gets: what the policy says, or else all places that there are, by deadline if its flows are
     ranked so, and by who comes first if not."""
     if isinstance(tree.memory, Memory):
-        return tree.memory
+        grant, window = tree.memory.grant, tree.memory.window
+        # A tree whose places are fewer than twice its window would take them from itself.
+        return tree.memory if grant is None else Memory(grant, min(window, max(1, (grant.mask + 1) // 2)))
     by_deadline = isinstance(tree.flows[0].ranking, Deadline)
     return Memory(Grant(0, -1, 0, TAKES["deadline" if by_deadline else "first"]), WINDOW)
 

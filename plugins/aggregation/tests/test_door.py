@@ -28,6 +28,8 @@ from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.intent import FIRST_GROUP
 from echelon.policies.registry import make_policy
 from echelon.targets.softswitch.capabilities import softswitch
+from echelon_aggregation.door import AggregationTrees
+from echelon_aggregation.memory import TAKES
 from tests.drawing import examples
 
 RATE_BPS = 1_000_000_000
@@ -206,6 +208,21 @@ def test_other_jobs_stay_where_they_are() -> None:
         after = entries(controller.plan(), "aggregation_tree")
         for switch, of in after.items():
             assert all(one in before[switch] for one in of if one["action"] == "aggregate" and one["tree"] != 3)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda of: f"{of.name}-{of.parameters.get('by', '')}")
+def test_who_gives_way_is_what_the_policy_says(policy: ChosenPolicy) -> None:
+    controller = Controller(policy=policy)
+    controller.register(document("a", HOSTS))
+    planned = controller.plan()
+    takes = {one["take"] for of in entries(planned, "aggregation_tree").values() for one in of}
+    by = policy.parameters.get("by") or {"fair": "first", "echelon": "deadline"}[policy.name]
+    assert takes == {TAKES[by]}
+    # Only packets that are ranked by when they are due have a time to compare.
+    ranked = {one["action"] for of in entries(planned, "flow").values() for one in of}
+    assert ranked == {"deadline" if by == "deadline" else "fixed"}
+    (told,) = (AggregationTrees().told(tree, FABRIC) for tree in planned.trees["a"])
+    assert told["memory"] == ("own" if by == "share" else by)
 
 
 def test_a_switch_whose_program_adds_up_nothing_refuses_the_job() -> None:
