@@ -42,7 +42,7 @@ class Grant:
     first: int
     mask: int
     start: int
-    """What is added to a block's number, so that trees that share places begin at different ones."""
+    """What is added to a block's number, so that trees that share places begin at different ones (`bit_reversed`)."""
     take: int
 
 
@@ -63,10 +63,11 @@ def bit_reversed(number: int, mask: int) -> int:
 
 Room = Mapping[str, int]
 """The places of each switch."""
-_Of = tuple[str, Tree]
+Of = tuple[str, Tree]
+"""A tree of a job."""
 
 
-def parts(claims: Sequence[Claim], room: Room, before: Mapping[_Of, Grant] | None = None) -> list[Grant | None]:
+def parts(claims: Sequence[Claim], room: Room, before: Mapping[Of, Grant] | None = None) -> list[Grant | None]:
     """Return a part of its own for each tree that fits at all of its switches, in this order; None for the others.
 
     The part has the same place at each switch. Parts are powers of two at multiples of themselves. A tree that has one
@@ -97,13 +98,8 @@ def _overlap(first: int, places: int, other: Grant) -> bool:
 
 def together(claims: Sequence[Claim], room: Room, by: By) -> list[Grant | None]:
     """Return for each tree all places that its switches have, up to a power of two. None: they have none."""
-    found: list[Grant | None] = []
-    for number, claim in enumerate(claims):
-        most = min(room[switch] for switch in claim.tree.switches)
-        places = 1 << (most.bit_length() - 1) if most else 0
-        start = number * places // len(claims)
-        found.append(Grant(0, places - 1, start, TAKES[by]) if places else None)
-    return found
+    most = [min(room[switch] for switch in claim.tree.switches) for claim in claims]
+    return [Grant(0, (1 << of.bit_length() - 1) - 1, 0, TAKES[by]) if of else None for of in most]
 
 
 def due_first(claims: Sequence[Claim], room: Room) -> list[float]:

@@ -25,15 +25,13 @@ from echelon.policies.spread import Spread
 from echelon.rankings.deadline import Deadline
 from echelon_aggregation.atp import came_first
 from echelon_aggregation.filling import fill
-from echelon_aggregation.memory import By, Claim, Grant, Memory, due_first, parts, together
+from echelon_aggregation.memory import By, Claim, Grant, Memory, Of, due_first, parts, together
 from echelon_aggregation.panama import TreesByLoad
 from echelon_aggregation.switchml import of_its_own
 from echelon_aggregation.trees import Tree, tree_of
 
 SERVED = {"share": of_its_own, "first": came_first, "deadline": due_first}
 """The part of each tree that finds places, by who gets them."""
-_Of = tuple[str, Tree]
-"""A tree of a job."""
 
 
 class Aggregation:
@@ -64,17 +62,17 @@ class Aggregation:
         self._paths = FlowPaths()
         self._chooser = paths or TreesByLoad()
         self._due = Kept(_with_dues)
-        self._granted: dict[_Of, Grant] = {}
+        self._granted: dict[Of, Grant] = {}
         """The parts of their own that trees have."""
         self.carried = self._spread = Spread(range(CONTROL_QUEUE))
         self._fabric: Fabric | None = None
         self._trees: dict[FlowKey, Tree] = {}
         """Those of flows whose bytes are added up."""
-        self._all: dict[_Of, Path] = {}
+        self._all: dict[Of, Path] = {}
         """All trees."""
         self._enough = True
         """Whether all trees of the plan find places at the same time."""
-        self._parts: Mapping[_Of, float] = {}
+        self._parts: Mapping[Of, float] = {}
         """What each tree has added up, where that does not depend on which are under way."""
         self._capacities: Mapping[Link, float] = {}
 
@@ -91,7 +89,7 @@ class Aggregation:
             for flow in job.flows
             if flow.among and flow.src == flow.dst
         }
-        over = {(job.name, of_jobs[job.name][flow.name]): None for job in jobs for flow in job.flows if flow.among}
+        over = [(job.name, of_jobs[job.name][flow.name]) for job in jobs for flow in job.flows if flow.among]
         self._all = {(job, tree_of(path)): path for job, path in over}
         claims = self.claims()
         self._enough = all(part == 1 for part in came_first(claims, self._room))
@@ -116,10 +114,9 @@ class Aggregation:
 
     def grants(self) -> list[tuple[Claim, Grant | None]]:
         """Return what each tree of the last plan gets."""
-        claims = self.claims()
-        if self.parameters.by == "share":
-            return list(zip(claims, parts(claims, self._room, self._granted), strict=True))
-        return list(zip(claims, together(claims, self._room, self.parameters.by), strict=True))
+        claims, by = self.claims(), self.parameters.by
+        found = parts(claims, self._room, self._granted) if by == "share" else together(claims, self._room, by)
+        return list(zip(claims, found, strict=True))
 
     @property
     def _room(self) -> Mapping[str, int]:
@@ -145,14 +142,14 @@ class Aggregation:
         """Return what couples flows beside links: memory, if there is not enough for all; it also decides on loads."""
         return None if self._enough else "memory"
 
-    def _served(self, flows: Sequence[ActiveFlow]) -> Mapping[_Of, float]:
+    def _served(self, flows: Sequence[ActiveFlow]) -> Mapping[Of, float]:
         """Return the part of each tree under way that is added up."""
         trees = [((flow.job, self._trees[flow.job, flow.flow]), flow) for flow in flows if _key(flow) in self._trees]
         if self._enough:
             return dict.fromkeys((of for of, _ in trees), 1.0)
         if self.parameters.by == "share":
             return self._parts
-        due_s: dict[_Of, Number] = {}
+        due_s: dict[Of, Number] = {}
         for of, flow in trees:
             due_s[of] = min(due_s.get(of, flow.ideal_finish_s), flow.ideal_finish_s)
         claims = [Claim(job, tree, 2 * self.parameters.window, due) for (job, tree), due in due_s.items()]
@@ -162,23 +159,19 @@ class Aggregation:
 def _with_dues(job: Job, flows: tuple[FlowPlan, ...]) -> tuple[FlowPlan, ...]:
     """Return the flows, those over trees with when they are due, in the queues that they have."""
     over = {flow.name for flow in job.flows if flow.among}
-    due = {
-        name: (one.name, offset_s)
-        for one in job.echelonflows
-        for name, offset_s in zip(one.flows, one.offsets_s, strict=True)
-        if name in over
-    }
-    return tuple(
-        replace(flow, ranking=Deadline(*due[flow.flow], (), *flow.ranking.queues, *flow.ranking.queues))
-        if flow.flow in due
-        else flow
-        for flow in flows
-    )
+    due = {name: (of.name, at) for of in job.echelonflows for name, at in zip(of.flows, of.offsets_s, strict=True)}
+
+    def ranked(flow: FlowPlan) -> FlowPlan:
+        if flow.flow not in over or flow.flow not in due:
+            return flow
+        return replace(flow, ranking=Deadline(*due[flow.flow], (), *flow.ranking.queues, *flow.ranking.queues))
+
+    return tuple(map(ranked, flows))
 
 
 def _key(flow: ActiveFlow) -> FlowKey:
     return flow.job, flow.flow
 
 
-def _by_tree(claims: Sequence[Claim], parts: Sequence[float]) -> dict[_Of, float]:
+def _by_tree(claims: Sequence[Claim], parts: Sequence[float]) -> dict[Of, float]:
     return {(claim.job, claim.tree): part for claim, part in zip(claims, parts, strict=True)}
