@@ -25,7 +25,6 @@ from echelon.fabric.model import Fabric
 from echelon.lab.endhosts.shim import DISCARD_PORT, FlowAddress, headers
 from echelon.lowering.intent import Intent, Part
 from echelon.lowering.parts import fabric_part
-from echelon.p4program import P4Program
 from echelon.targets import TARGETS
 from echelon.targets.virtual import VirtualSwitches
 from echelon_aggregation.fallback import Fallback
@@ -72,23 +71,19 @@ class Outcome:
         return 32 * self.values / self.seconds
 
 
-def built_program() -> P4Program:
-    """Return the program with aggregation. Raise `RunError` if it was not compiled."""
-    try:
-        return TARGETS["softswitch"].program(TARGETS["softswitch"].aggregating())
-    except FileNotFoundError as error:
-        raise RunError(str(error)) from None
-
-
 class Installer:
     """A controller that loads the P4 program into the only switch of a fabric, and writes the entries of a tree.
 
-    A context manager. gRPC holds on to the event loop that it has seen first, so all installations share one.
+    A context manager. gRPC holds on to the event loop that it has seen first, so all installations share one. Raises
+    `RunError` if the program was not compiled.
     """
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
-        self._program = built_program()
+        try:
+            self._program = TARGETS["softswitch"].program(TARGETS["softswitch"].aggregating())
+        except FileNotFoundError as error:
+            raise RunError(str(error)) from None
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,7 @@
 """The comparisons of `echelon_aggregation.comparison` from packets.
 
-``python -m plugins.aggregation.tests.from_packets memory DRAWS ROUNDS``, or ``shared DRAWS``, prints their tables.
+``python -m plugins.aggregation.tests.from_packets memory DRAWS ROUNDS [JOBS FABRIC...]``, or ``shared DRAWS``, prints
+their tables.
 
 Jobs, fabrics and ways are the same. Links have 100 Mbit/s instead of 10 Gbit/s, and jobs move and compute a 2000th of
 the bytes, so that an iteration has 40 to 160 blocks and takes a twentieth of the time. Switches are softswitches with
@@ -114,11 +115,13 @@ WAYS: Mapping[str, tuple[By, int, bool]] = {
 """Who gets memory, for which part of the jobs, and whether the others have rings."""
 
 
-def memory(draws: int, rounds: int) -> list[Table]:
+def memory(draws: int, rounds: int, counts: Sequence[int], names: Sequence[str]) -> list[Table]:
     tables = []
-    for count, workers in ((2, 16), (8, 4)):
+    for count in counts:
+        workers = 32 // count
         cells: dict[str, list[str]] = {way: [] for way in WAYS}
-        for name, fabric in FABRICS.items():
+        for name in names:
+            fabric = FABRICS[name]
             found: dict[str, list[list[float]]] = {way: [] for way in WAYS}
             for seed in range(draws):
                 drawn = [small(job) for job in draw(fabric, count, workers, seed)]
@@ -146,7 +149,7 @@ def memory(draws: int, rounds: int) -> list[Table]:
             for way, of in found.items():
                 cells[way].append(f"{fmean(map(fmean, of)):.2f}, {fmean(map(max, of)):.2f}" if of else "-")
         title = f"{count} jobs of {workers} workers, memory for {count // 2}: mean slowdown, and that of the slowest"
-        tables.append(Table(title, ("", *FABRICS), [(way, *of) for way, of in cells.items()]))
+        tables.append(Table(title, ("", *names), [(way, *of) for way, of in cells.items()]))
     return tables
 
 
@@ -213,5 +216,11 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    for table in memory(int(sys.argv[2]), int(sys.argv[3])) if sys.argv[1] == "memory" else [shared(int(sys.argv[2]))]:
+    what, draws = sys.argv[1], int(sys.argv[2])
+    if what == "memory":
+        counts = [int(count) for count in sys.argv[4].split(",")] if len(sys.argv) > 4 else [2, 8]
+        made = memory(draws, int(sys.argv[3]), counts, sys.argv[5:] or list(FABRICS))
+    else:
+        made = [shared(draws)]
+    for table in made:
         print(table.markdown(), end="\n\n", flush=True)
