@@ -46,6 +46,11 @@ def program(architecture: str = "v1model", directory: Path | None = None) -> P4P
     return found
 
 
+def variant(architecture: str, name: str) -> Path:
+    """Return where a build of the program lies: that which ranks alone, or with another part, such as aggregation."""
+    return shipped() / "p4src" / "build" / (architecture if name == "ranking" else f"{architecture}-{name}")
+
+
 def parse_constants(text: str) -> dict[str, int]:
     """Return every `#define NAME number` of a preprocessor file."""
     return {name: int(number, 0) for name, number in _DEFINE.findall(text)}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import ceil, inf
 
 from echelon.allocation import Link
@@ -25,6 +26,27 @@ def links_of(path: Sequence[str]) -> tuple[Link, ...]:
     if BREAK in path:
         return tuple(link for link in pairwise(path) if BREAK not in link)
     return tuple(pairwise(path))
+
+
+def is_tree(path: Sequence[str]) -> bool:
+    """Return whether a path is a tree among several hosts."""
+    return BREAK in path
+
+
+def hosts_of(path: Path) -> Path:
+    """Return the ends of a path, or the hosts of a tree in their order: what has one link."""
+    if not is_tree(path):
+        return path[0], path[-1]
+    ends = Counter(chain.from_iterable({frozenset(link) for link in links_of(path)}))
+    return tuple(dict.fromkeys(node for node in path if ends[node] == 1))
+
+
+def switches_of(path: Path) -> Path:
+    """Return the switches of a path, or those of a tree."""
+    if not is_tree(path):
+        return path[1:-1]
+    hosts = {BREAK, *hosts_of(path)}
+    return tuple(dict.fromkeys(node for node in path if node not in hosts))
 
 
 def packets_held(path: Sequence[str], fabric: Fabric, packet_bytes: int) -> int:

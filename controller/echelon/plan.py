@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, Self
 
 from echelon.errors import Code, CodedError
+from echelon.fabric.model import Path
 from echelon.jobs.graph import FlowKey, Job
 from echelon.rankings.base import Ranking
 
@@ -84,6 +85,11 @@ class Plan:
     """
     unranked_hosts: frozenset[str] = frozenset()
     """The hosts that send packets as they come although `hosts_rank`."""
+    memory: Mapping[tuple[str, Path], object] = field(default_factory=dict)
+    """What trees of switches get of their memory, by job and path, in the terms of the plug-in that carries trees
+    (`echelon.lowering.trees`); absent: what that gives by itself."""
+    allocated: bool = False
+    """Whether the policy's rates (`Allocator`) say more of it than queues do: the fluid engine has them then."""
     reactive: bool = False
     """Whether a central scheduler must hear of each flow's start and finish; the policy is then an `Allocator`."""
 

@@ -54,6 +54,7 @@ ELSEWHERE = {
     r"^echelon (serve|agent|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry)": (
         "a running service, as the tests in tests/echelon/cli and tests/echelon/service have"
     ),
+    r"^echelon aggregation group": "a running service, as plugins/aggregation/tests/test_service.py has",
     r"\$SDE|ECHELON_BFRT_CLIENT": "a checkout of the open SDE",
     r"^curl": "a running service, as the tests in tests/echelon/service have",
     r"^softswitch (--no-p4|-i|PROGRAM|tofino .*-i )": (

@@ -24,7 +24,18 @@ README = (PLUGINS / "README.md").read_text(encoding="utf-8")
 
 GROUPS = {
     f"echelon.{name}"
-    for name in ("algorithms", "commands", "importers", "pages", "paradigms", "plots", "stores", "workers")
+    for name in (
+        "algorithms",
+        "commands",
+        "importers",
+        "pages",
+        "paradigms",
+        "plots",
+        "stores",
+        "tree_hosts",
+        "trees",
+        "workers",
+    )
 }
 """Groups of entry points that no package has the name of."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -290,6 +291,10 @@ def _show(job: JobResource, flows: bool) -> None:
         typer.echo()
         tables.show_all(_MEASUREMENTS, job.measurements)
         _show_sizes(job)
+    if job.trees:
+        typer.echo()
+        shown = [key for key, value in job.trees[0].items() if not isinstance(value, list)]
+        tables.show_all([Column(key, itemgetter(key)) for key in shown], job.trees)
     if flows:
         typer.echo()
         tables.show_all(_FLOWS, job.flows, "no flows")

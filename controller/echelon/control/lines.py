@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import compress, pairwise
+from itertools import compress
 from operator import is_not
 from typing import Literal
 
 from echelon.control.jobs import RegisteredJob
+from echelon.paths import links_of, switches_of
 from echelon.plan import FlowPlan
 from echelon.southbound.lifecycle import State
 from echelon.telemetry.sizes import HostIteration
@@ -241,8 +242,8 @@ class Progress:
                 standing.version = version
                 standing.flows = of_job
                 paths = {flow.path for flow in of_job}
-                standing.switches = frozenset(node for path in paths for node in path[1:-1])
-                standing.links = frozenset((min(hop), max(hop)) for path in paths for hop in pairwise(path))
+                standing.switches = frozenset(node for path in paths for node in switches_of(path))
+                standing.links = frozenset((min(hop), max(hop)) for path in paths for hop in links_of(path))
             change = standing.change
             if change is not None and change.planning_s is None:
                 change.planning_s, change.policy_s, change.lowering_s = began_s, policy_s, lowering_s

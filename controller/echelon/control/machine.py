@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from echelon.control import effects, events, facts
 from echelon.control.effects import Effect
@@ -32,6 +32,7 @@ from echelon.control.records import Snapshot
 from echelon.control.reports import Following, check_iterations
 from echelon.control.requests import DryRuns, Requests
 from echelon.fabric.model import Fabric
+from echelon.lowering.trees import needed
 from echelon.southbound.events import (
     Acknowledged,
     DriftRepaired,
@@ -149,6 +150,11 @@ class Machine:
     def plan_problem(self) -> str | None:
         """The reason, in one line, why the newest jobs, policy or fabric have no plan; None if they have one."""
         return self._pipeline.problem or self._problem
+
+    def told_of_trees(self, job: str) -> list[dict[str, Any]]:
+        """Return what the hosts of a job's trees have to know, by the plan in force."""
+        trees = () if self.in_force is None else self.in_force.planned.trees.get(job, ())
+        return [dict(needed(job).told(tree, self.jobs.fabric)) for tree in trees]
 
     @property
     def settled(self) -> bool:

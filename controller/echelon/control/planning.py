@@ -30,8 +30,9 @@ from echelon.kept import altered
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.identity import Identity
 from echelon.lowering.intent import Intent
-from echelon.lowering.lower import Lowering, LoweringError, limits
+from echelon.lowering.lower import Lowering, LoweringError, all_limits
 from echelon.lowering.numbering import Numbering
+from echelon.lowering.trees import JobTree
 from echelon.plan import FlowPlan, Plan, PlanError
 from echelon.policies import make_policy
 from echelon.policies.base import Choice, Group, Labelled, Policy, Search, Searching, carried_by
@@ -107,6 +108,8 @@ class Planned:
     """The documents to save of jobs whose numbers or paths changed, by job; an empty one means to remove it."""
     policy_s: float
     lowering_s: float
+    trees: Mapping[str, tuple[JobTree, ...]] = field(default_factory=dict)
+    """The trees of each job that has any."""
     carried: Document | None = None
     """The document to save of the policy (`carried_by`); None if it is as before."""
 
@@ -217,7 +220,7 @@ class Planner:
     """The jobs of the plan for which searches were listed last."""
 
     def __post_init__(self) -> None:
-        self._numbering = Numbering({name: limits(of) for name, of in self.capabilities.items()})
+        self._numbering = Numbering(all_limits(self.capabilities))
 
     def plan(self, wanted: PlanRequest) -> Planned:
         """Return a new plan.
@@ -344,7 +347,7 @@ class Planner:
         try:
             self._numbering.restore({name: dict(document["numbers"]) for name, document in documents.items()})
             self._routes = {
-                name: {(src, dst): tuple(path) for src, dst, path in document["routes"]}
+                name: {tuple(ends): tuple(path) for *ends, path in document["routes"]}
                 for name, document in documents.items()
                 if document["routes"]
             }
@@ -361,6 +364,10 @@ class Planner:
         before = self._numbering.freed
         self._numbering.settle(switch, version)
         return self._numbering.freed > before
+
+    def keeps_back(self, switch: str) -> bool:
+        """Return whether numbers of what a switch no longer needs are not free yet."""
+        return self._numbering.keeps_back(switch)
 
     def _without_those_at_fault(
         self,
@@ -501,7 +508,7 @@ class Planner:
     def _planned(
         self, made: _Made, jobs: tuple[RegisteredJob, ...], problems: Mapping[str, str], spent: _Spent
     ) -> Planned:
-        changed = self._note_routes(made.plan) | self._numbering.take_changed()
+        changed = self._note_routes(made.plan, jobs) | self._numbering.take_changed()
         kept = {name: self._document(name) for name in sorted(changed)}
         carried = _document_carried(made.policy, self._chosen)
         as_before, self._carried = carried == self._carried, carried
@@ -515,15 +522,18 @@ class Planner:
             kept,
             spent.policy_s,
             spent.lowering_s,
+            {} if self._lowering is None else self._lowering.trees,
             None if as_before else carried,
         )
 
-    def _note_routes(self, plan: Plan) -> set[str]:
+    def _note_routes(self, plan: Plan, jobs: Sequence[RegisteredJob]) -> set[str]:
         """Return the jobs whose connections have other paths than before."""
+        graphs = {job.name: job for job in jobs}
         changed = set()
         flows = plan.by_job
         for name in compress(flows, map(is_not, flows.values(), map(self._flows.get, flows))):
-            routes: Routes = {(flow.path[0], flow.path[-1]): flow.path for flow in flows[name]}
+            ends = {flow.name: flow.ends for flow in graphs[name].job.flows}
+            routes: Routes = {ends[flow.flow]: flow.path for flow in flows[name]}
             if self._routes.get(name, {}) != routes:
                 self._routes[name] = routes
                 changed.add(name)

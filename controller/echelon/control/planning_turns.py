@@ -19,6 +19,7 @@ from echelon.control.lines import SwitchLine
 from echelon.control.planning import PAST_GROUPS, DueSearch, Planned, Planner, PlanningError
 from echelon.control.records import Changes, Document, Key
 from echelon.fabric.model import Fabric
+from echelon.lowering.trees import EVERYWHERE
 from echelon.policies.base import Choice, Group, Labelled, Policy, Prediction, Searching
 
 CARRIED = "carried"
@@ -101,6 +102,9 @@ class PlanPipeline:
             return False
         acknowledged, self._acknowledged = self._acknowledged, {}
         freed = [self.planner.settle(switch, switches[switch].holds) for switch in acknowledged]
+        # What has one number at all switches is free when none of them holds it.
+        if self.planner.keeps_back(EVERYWHERE):
+            freed.append(self.planner.settle(EVERYWHERE, min(switch.holds for switch in switches.values())))
         return any(freed)
 
     def _save(self, planned: Planned) -> Save:

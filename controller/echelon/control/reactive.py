@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise
 from typing import Literal
 
 from echelon.allocation import ActiveFlow
@@ -15,6 +14,7 @@ from echelon.control.planning import DecisionDue, Planned, Planner
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import FlowKey, Job
 from echelon.lowering.intent import Intent, TableEntry
+from echelon.paths import links_of
 from echelon.plan import Plan
 from echelon.telemetry.events import FlowEvent
 
@@ -53,7 +53,7 @@ class ActiveFlows:
         for key, flow in before.items():
             same = (self._sizes.get(key), self._echelonflows.get(key)) == (flow.size_bytes, flow.echelonflow)
             if key in self._paths and same:
-                self.active[key] = replace(flow, links=tuple(pairwise(self._paths[key])))
+                self.active[key] = replace(flow, links=links_of(self._paths[key]))
         self._counted = {key: count for key, count in self._counted.items() if key in self._paths}
         self._at_start = {key: count for key, count in self._at_start.items() if key in self._paths}
         self._starting = {key for key in self._starting if key in self._paths}
@@ -99,7 +99,7 @@ class ActiveFlows:
             flow=key[1],
             iteration=iteration,
             echelonflow=self._echelonflows.get(key),
-            links=tuple(pairwise(self._paths[key])),
+            links=links_of(self._paths[key]),
             size_bytes=size,
             remaining_bytes=Fraction(size),
             start_s=now_s,

@@ -96,7 +96,7 @@ def simulate(
     if _membership(told) != _membership(jobs):
         raise ValueError("the believed jobs do not have the same flows in the same EchelonFlows as the jobs")
     plan = policy.best_plan(told, fabric) if isinstance(policy, PatientPlanner) else policy.plan(told, fabric)
-    allocates = (ideal or plan.reactive) and isinstance(policy, Allocator)
+    allocates = (ideal or plan.reactive or plan.allocated) and isinstance(policy, Allocator)
     if not (allocates or plan.reactive or observe) and native.available() and native.executable(plan):
         return _in_c(
             jobs, fabric, plan, iterations, background, delays or {}, until, on_iteration, windows or Windows()

@@ -38,6 +38,15 @@ EcnMarks = QueueDepthMarks | VirtualQueueMarks
 
 
 @dataclass(frozen=True, slots=True)
+class TreeMemory:
+    """What a program has for trees of switches that add up what flows bring."""
+
+    places: int
+    """Blocks that are added up at a time."""
+    trees: int
+
+
+@dataclass(frozen=True, slots=True)
 class OuterQueues:
     """The queues that packets leave without the switch's ingress knowing. Table `promotion_hold` carries the hold times
     that follow from them."""
@@ -90,6 +99,8 @@ class Capabilities:
     sequence_numbers: bool = True
     """Whether switches read the sequence numbers of TCP: a connection that is alone between its hosts can then be
     paused, and is counted without what it sends again."""
+    trees: TreeMemory | None = None
+    """None: its program adds up nothing."""
     levels: int = 8
     """Strict-priority levels of an egress port."""
     outer_queues: OuterQueues | None = None

@@ -76,7 +76,7 @@ def number_shims(jobs: Sequence[Job]) -> dict[FlowKey, ShimIdentity]:
     """Number jobs and flows for senders that write the shim: jobs from 1 in their order, flows from 0 in theirs."""
     return {
         (job.name, flow.name): ShimIdentity(number, index)
-        for number, job in enumerate(map(_checked, jobs), start=1)
+        for number, job in enumerate(jobs, start=1)
         for index, flow in enumerate(job.flows)
     }
 
@@ -95,16 +95,17 @@ def identities_of(
     `reported` connections from one to the other. Workers are hosts of `fabric`. Raise `LoweringError` for more flows
     than the shim can number.
     """
-    return _RECOGNITIONS[spec.recognition.by](_checked(job), number, spec.recognition, fabric, reported)
+    return _RECOGNITIONS[spec.recognition.by](job, number, spec.recognition, fabric, reported)
 
 
-def _checked(job: Job) -> Job:
-    """Return the job. Raise `LoweringError` if it has a flow among several hosts, which no switch can recognise."""
+def _between_two(job: Job) -> Job:
+    """Return the job. Raise `LoweringError` if it has a flow among several hosts, whose packets carry the shim."""
     for flow in job.flows:
         if flow.among:
             raise LoweringError(
                 f"job {job.name}: flow '{flow.name}' goes over a tree of switches that add up or copy what it brings, "
-                "which runs with packets cannot do (use --target fluid, or another algorithm such as 'ring')",
+                "which they recognise by shim alone (write 'recognition: {by: shim}', or use another algorithm such as "
+                "'ring')",
                 job.name,
             )
     return job
@@ -150,7 +151,7 @@ def _segments(
     gap_s = recognition.idle_gap
     assert gap_s is not None
     out: dict[str, SegmentIdentity] = {}
-    for (src, dst), flows in connections(job).items():
+    for (src, dst), flows in connections(_between_two(job)).items():
         edges = list(accumulate((flow.size_bytes for flow in flows), initial=0))
         for flow, (start, end) in zip(flows, pairwise(edges), strict=True):
             out[flow.name] = SegmentIdentity(

@@ -9,9 +9,19 @@ from fractions import Fraction
 from echelon.fabric.model import Fabric
 from echelon.lowering.capabilities import Capabilities, LoweringError
 from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity, ShimIdentity
-from echelon.lowering.intent import ActionCall, Interval, KnownFlow, Match, Part, TableEntry, prefixes
+from echelon.lowering.intent import (
+    ActionCall,
+    Interval,
+    KnownFlow,
+    Match,
+    MulticastGroup,
+    Part,
+    TableEntry,
+    prefixes,
+)
 from echelon.lowering.numbering import ExhaustedError, JobNumbers
 from echelon.lowering.parts import entry, ipv4, mac
+from echelon.lowering.trees import HeldTree
 from echelon.plan import FlowPlan
 from echelon.rankings.fixed import Fixed
 from echelon.rankings.in_switches import LevelProfile, Units
@@ -29,6 +39,13 @@ class LoweredJob:
     """The profiles that the job needs, by number."""
     connections: int = 0
     """The number of connections by which the switch recognises it."""
+    groups: tuple[MulticastGroup, ...] = ()
+    """The multicast group of each of its trees."""
+
+    def with_trees(self, trees: Sequence[HeldTree]) -> LoweredJob:
+        """Return the job with what the switch holds for its trees."""
+        entries = (*self.part.entries, *(one for tree in trees for one in tree.entries))
+        return replace(self, part=replace(self.part, entries=entries), groups=tuple(tree.group for tree in trees))
 
 
 Same = dict[tuple[int, int, int | None], Mapping[str, int]]

@@ -10,7 +10,7 @@ from itertools import chain, compress
 from operator import is_not, or_
 from typing import Any
 
-from echelon.fabric.model import Fabric
+from echelon.fabric.model import Fabric, Path
 from echelon.jobs.graph import FlowKey
 from echelon.kept import altered
 from echelon.lowering.capabilities import Capabilities, LoweringError
@@ -19,6 +19,8 @@ from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting
 from echelon.lowering.job_part import LoweredJob, Same, lower_job, requeued
 from echelon.lowering.numbering import Attempt, ExhaustedError, Numbering, NumberKind
 from echelon.lowering.parts import PortQueues, fabric_part, hold_part, profile_part, queues_of_ports
+from echelon.lowering.trees import EVERYWHERE, MOST_TREES, HeldTree, JobTree, needed, trees_of
+from echelon.paths import is_tree
 from echelon.plan import CONTROL_QUEUE, LEVELS, FlowPlan, Plan, PortSchedule
 from echelon.rankings.fixed import Fixed
 from echelon.rankings.in_switches import LevelProfile
@@ -40,6 +42,11 @@ def limits(capabilities: Capabilities) -> dict[NumberKind, int]:
         NumberKind.CONNECTION: capabilities.max_connections,
         NumberKind.JOB: capabilities.max_jobs,
     }
+
+
+def all_limits(capabilities: Mapping[str, Capabilities]) -> dict[str, Mapping[NumberKind, int]]:
+    """Return `limits` of every switch, and of what has one number at all of them."""
+    return {**{name: limits(of) for name, of in capabilities.items()}, EVERYWHERE: {NumberKind.TREE: MOST_TREES}}
 
 
 def lower(
@@ -71,6 +78,7 @@ class _Job:
     """The queues that the job's packets can enter."""
     connections: frozenset[FiveTuple]
     """The connections by which its packets are recognised."""
+    trees: tuple[JobTree, ...] = ()
 
     def is_of(self, flows: tuple[FlowPlan, ...], identities: Mapping[str, Identity]) -> bool:
         return (self.flows is flows or self.flows == flows) and (
@@ -89,7 +97,7 @@ class _Job:
             ranking = flow.ranking
             if not isinstance(ranking, Fixed) or not isinstance(was.ranking, Fixed):
                 return None
-            if (flow.job, flow.flow, flow.path) != (was.job, was.flow, was.path):
+            if (flow.job, flow.flow, flow.path) != (was.job, was.flow, was.path) or is_tree(flow.path):
                 return None
             for switch in flow.path[1:-1]:
                 at.setdefault(switch, {})[flow.flow] = ranking
@@ -145,7 +153,7 @@ class Lowering:
         self._last = _Lowered(fabric)
         self._version = 0
         if numbering is None:
-            numbering = Numbering({name: limits(of_switch) for name, of_switch in capabilities.items()})
+            numbering = Numbering(all_limits(capabilities))
         self.numbering = numbering
 
     def lower(
@@ -190,17 +198,19 @@ class Lowering:
         anew: dict[str, _Job] = {}
         changed: dict[str, dict[str, LoweredJob | None]] = {}
         """The lowered job by switch and job; None: the job has gone."""
-        for name in plan.by_job if rewired else _others(plan.by_job, identities, last):
+        anyhow = _with_other_memory(plan, last.plan)
+        for name in plan.by_job if rewired else dict.fromkeys((*_others(plan.by_job, identities, last), *anyhow)):
             flows, before = plan.by_job[name], last.jobs.get(name)
-            if before is not None and not rewired and before.is_of(flows, identities[name]):
+            same = before is not None and not rewired and name not in anyhow
+            if same and before is not None and before.is_of(flows, identities[name]):
                 continue
-            if before is not None and not rewired and (moved := before.requeued(flows, identities[name])) is not None:
+            if same and before is not None and (moved := before.requeued(flows, identities[name])) is not None:
                 jobs[name] = moved
                 for switch, now in moved.at.items():
                     if now is not before.at[switch]:
                         changed.setdefault(switch, {})[name] = now
                 continue
-            at = self._lower_job(name, flows, identities[name], fabric, attempt)
+            at, trees = self._lower_job(name, flows, identities[name], fabric, attempt, plan.memory)
             was_at: Mapping[str, LoweredJob] = {} if before is None else before.at
             for switch in was_at.keys() - at.keys():
                 attempt.of(switch, name)
@@ -211,13 +221,14 @@ class Lowering:
                 else:
                     changed.setdefault(switch, {})[name] = now
             jobs[name] = anew[name] = _Job(
-                flows, identities[name], at, _queues_of(flows), _connections_of(flows, identities[name])
+                flows, identities[name], at, _queues_of(flows), _connections_of(flows, identities[name]), trees
             )
         gone = last.jobs.keys() - plan.by_job.keys()
         for name in gone:
             for switch in jobs.pop(name).at:
                 attempt.of(switch, name)
                 changed.setdefault(switch, {})[name] = None
+            attempt.of(EVERYWHERE, name)
         claims = self._claims(anew, [last.jobs[name] for name in (*anew, *gone) if name in last.jobs])
         _check(plan, frozenset().union(*{job.queues for job in jobs.values()}), self._capabilities)
         switches = {name: self._lower_switch(name, plan, fabric, changed.get(name, {})) for name in fabric.switches}
@@ -263,21 +274,43 @@ class Lowering:
         identities: Mapping[str, Identity],
         fabric: Fabric,
         attempt: Attempt,
-    ) -> dict[str, LoweredJob]:
-        passing: dict[str, list[FlowPlan]] = {}
-        for flow in flows:
-            for node in flow.path[1:-1]:
-                passing.setdefault(node, []).append(flow)
+        memory: Mapping[tuple[str, Path], object],
+    ) -> tuple[dict[str, LoweredJob], tuple[JobTree, ...]]:
+        passing: dict[str, dict[str, FlowPlan]] = {}
+        held: dict[str, list[HeldTree]] = {}
         same: Same = {}
         try:
-            return {
+            trees = trees_of(flows, identities, attempt.of(EVERYWHERE, name).tree, memory)
+            ways: list[tuple[FlowPlan, Identity]] = []
+            for tree in trees:
+                carrying = needed(name)
+                ways += carrying.ways(tree)
+                for switch, there in carrying.at_switches(tree, fabric, self._capabilities).items():
+                    held.setdefault(switch, []).append(there)
+            for flow in chain((one for one in flows if not is_tree(one.path)), (way for way, _ in ways)):
+                for node in flow.path[1:-1]:
+                    passing.setdefault(node, {}).setdefault(flow.flow, flow)
+            identities = {**identities, **{way.flow: identity for way, identity in ways}} if ways else identities
+            lowered = {
                 switch: lower_job(
-                    switch, there, identities, fabric, attempt.of(switch, name), self._capabilities[switch], same
+                    switch,
+                    [*there.values()],
+                    identities,
+                    fabric,
+                    attempt.of(switch, name),
+                    self._capabilities[switch],
+                    same,
                 )
                 for switch, there in passing.items()
             }
         except ExhaustedError as error:
             raise LoweringError(str(error), name, code=error.code) from None
+        return lowered | {switch: lowered[switch].with_trees(there) for switch, there in held.items()}, trees
+
+    @property
+    def trees(self) -> Mapping[str, tuple[JobTree, ...]]:
+        """Return the trees of each job that has any, as they were lowered last."""
+        return {name: job.trees for name, job in self._last.jobs.items() if job.trees}
 
     def _lower_switch(self, name: str, plan: Plan, fabric: Fabric, changed: Mapping[str, LoweredJob | None]) -> _Switch:
         last, before, able = self._last, self._last.switches.get(name), self._capabilities[name]
@@ -312,7 +345,11 @@ class Lowering:
                 return before
         always = (own,) if holds is None else (own, holds)
         parts = (*always, *(part for _, part in profiles.values()), *(job.part for job in jobs.values()))
-        return _Switch(own, holds, profiles, jobs, ports, Intent(name, parts, queues, digests))
+        groups = tuple(chain.from_iterable(job.groups for job in jobs.values()))
+        if able.trees is not None and len(groups) > able.trees.trees:
+            raise LoweringError(f"switch {name}: {len(groups)} trees, of which it holds {able.trees.trees} (use rings)")
+        intent = Intent(name, parts, queues, digests, None if able.trees is None else groups)
+        return _Switch(own, holds, profiles, jobs, ports, intent)
 
 
 def _others(
@@ -323,6 +360,14 @@ def _others(
     of_flows = map(is_not, flows.values(), map(flows_before.get, flows))
     of_identities = map(is_not, map(identities.get, flows), map(last.identities.get, flows))
     return compress(flows, map(or_, of_flows, of_identities))
+
+
+def _with_other_memory(plan: Plan, before: Plan | None) -> Mapping[str, None]:
+    """Return the jobs whose trees have other memory than in the plan before."""
+    was = {} if before is None else before.memory
+    keys = [key for key, memory in plan.memory.items() if was.get(key) != memory]
+    keys += [key for key in was if key not in plan.memory]
+    return dict.fromkeys(job for job, _ in keys if job in plan.by_job)
 
 
 def _same_routes(switch: str, fabric: Fabric, before: Fabric) -> bool:

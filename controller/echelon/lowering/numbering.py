@@ -31,6 +31,8 @@ class NumberKind(StrEnum):
     """A profile is known by its content, and shared by the jobs that have the same one."""
     GROUP = "groups of flows"
     CONNECTION = "connections"
+    TREE = "trees"
+    """A tree has one number at all switches."""
     JOB = "jobs"
     """Indexes of the register in which a switch keeps the epoch of jobs that it recognises by bytes."""
 
@@ -210,6 +212,10 @@ class JobNumbers:
     def connection(self, five_tuple: FiveTuple) -> int:
         return self._number((NumberKind.CONNECTION, five_tuple))
 
+    def tree(self, ends: Hashable) -> int:
+        """Return the number of a tree, from 1."""
+        return self._number((NumberKind.TREE, ends)) + 1
+
     def register(self) -> int:
         """Return the job's own index where this switch counts its iterations."""
         return self._number((NumberKind.JOB, ""))
@@ -317,6 +323,10 @@ class Numbering:
             attempt.give_back()
             raise
         attempt.keep()
+
+    def keeps_back(self, switch: str) -> bool:
+        """Return whether numbers there are unused and not free yet."""
+        return bool(self._switches[switch].unused)
 
     def settle(self, switch: str, version: int) -> frozenset[str]:
         """Free what has been unused since that version or before: the switch has acknowledged its intent.

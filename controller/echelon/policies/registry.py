@@ -76,6 +76,11 @@ def policy_names() -> tuple[str, ...]:
     return tuple(registered())
 
 
+def own_policy_names() -> tuple[str, ...]:
+    """Return the names of the policies that come with Echelon, without those of plug-ins. Raises as `registered`."""
+    return tuple(name for name, entry in registered().items() if entry.module.startswith(f"{GROUP}."))
+
+
 def parse_parameters(name: str, given: Mapping[str, object]) -> Section:
     """Return `given`, texts or numbers by name, as the policy's own `Parameters`.
 

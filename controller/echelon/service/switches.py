@@ -170,7 +170,7 @@ def _endpoint(config: ServiceConfig, switch: SwitchConfig) -> Endpoint:
         name=switch.name,
         address=switch.address,
         device_id=switch.device_id,
-        program=target.program(),
+        program=target.program(switch.options),
         target=switch.target,
         tls=switch.tls,
         queues=target.queue_driver(switch.options, Site(switch.name, rates)),

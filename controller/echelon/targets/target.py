@@ -69,11 +69,17 @@ class Target(ABC, Generic[O]):
 
         return SwitchSession
 
-    def program(self) -> P4Program:
-        """Return the P4 program for this target. Raise FileNotFoundError if it was not compiled."""
-        from echelon.p4program import program
+    def program(self, options: O | None = None) -> P4Program:
+        """Return the P4 program for a switch with these options. Raise FileNotFoundError if it was not compiled."""
+        from echelon.p4program import program, variant
 
-        return program(self.architecture)
+        return program(self.architecture, variant(self.architecture, getattr(options, "program", "ranking")))
+
+    def aggregating(self) -> O | None:
+        """Return the options of a switch in virtual time whose program adds up what flows bring; None: it has none."""
+        if "program" not in self.options.model_fields:
+            return None
+        return self.options.model_validate({"program": "aggregation"})
 
     def launcher(self) -> SwitchLauncher | None:
         """Return what starts a switch as a process on interfaces, or None if this target cannot run so."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from echelon.lowering.capabilities import Capabilities, EcnMarks, OuterQueues
+from echelon.lowering.capabilities import Capabilities, EcnMarks, OuterQueues, TreeMemory
 from echelon.p4program import constants
 from echelon.rankings.in_switches import Units
 
 
-def v1model_capabilities(target: str, ecn: EcnMarks, outer_queues: OuterQueues | None = None) -> Capabilities:
+def v1model_capabilities(
+    target: str, ecn: EcnMarks, outer_queues: OuterQueues | None = None, program: str = "ranking"
+) -> Capabilities:
     """Return the capabilities of a target whose eight queues a port have levels, weights and rates."""
     numbers = constants()
     return Capabilities(
@@ -31,4 +33,5 @@ def v1model_capabilities(target: str, ecn: EcnMarks, outer_queues: OuterQueues |
         ),
         ecn=ecn,
         outer_queues=outer_queues,
+        trees=TreeMemory(numbers["PLACES"], numbers["AGGREGATION_TREES"]) if program == "aggregation" else None,
     )

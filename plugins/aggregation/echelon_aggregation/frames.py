@@ -21,6 +21,8 @@ _SHIM = struct.Struct("!B5sHI8s")
 _ENDS = struct.Struct("!12xH B B 4x H x B 2x 4s 4s H H H")
 _CONGESTED = 0b11
 _IN_PARTS = 0x3FFF
+SHIM_KEY, SHIM_STAMP = slice(43, 48), slice(54, 62)
+"""Where a frame says which flow of which iteration it is of, and what its sender knows of that iteration."""
 _LARGEST_FRAME = 1 << 16
 _BUFFER_BYTES = 4 << 20
 _BATCH = 64
@@ -51,8 +53,11 @@ class Frames:
         self._own, self._job, self._flow = own, job, flow
         self._heads: dict[tuple[Endpoint, int], bytes] = {}
 
-    def encode(self, to: Endpoint, packet: Packet, epoch: int = 0, left_bytes: int = 0) -> bytes:
-        """Return the frame of a packet of iteration `epoch`, with which the flow has that many bytes left."""
+    def encode(
+        self, to: Endpoint, packet: Packet, epoch: int = 0, left_bytes: int = 0, stamp: bytes = UNSTAMPED
+    ) -> bytes:
+        """Return the frame of a packet of iteration `epoch`, with which the flow has that many bytes left. `stamp` is
+        what the host knows of the iteration (`docs/data-plane.md`)."""
         data = packet.encode()
         length = SHIM_END + len(data)
         head = self._heads.get((to, length))
@@ -61,7 +66,7 @@ class Frames:
             address = FlowAddress(own.mac, to.mac, own.ip, to.ip, own.port)
             head = self._heads[to, length] = headers(address, length, to.port)
         key = flow_key(epoch, self._job, self._flow)
-        return head + _SHIM.pack(SHIM_VERSION << 4, key, 0, min(left_bytes, 2**32 - 1), UNSTAMPED) + data
+        return head + _SHIM.pack(SHIM_VERSION << 4, key, 0, min(left_bytes, 2**32 - 1), stamp) + data
 
 
 def read(frame: bytes) -> Arrived | None:

@@ -76,12 +76,15 @@ class TreeAtSwitch:
         copies += [(self._port(node), 0) for node in self.behind if node in self.fabric.switches]
         return MulticastGroup(FIRST_GROUP + self.tree.number, tuple(sorted(copies)))
 
-    def entries(self) -> tuple[TableEntry, ...]:
-        """Return the entries of the tree, in the order in which they may be written."""
+    def entries(self, *, hands_over: bool = True) -> tuple[TableEntry, ...]:
+        """Return the entries of the tree, in the order in which they may be written.
+
+        `hands_over`: whether the program can hand over an incomplete sum, with its table `aggregation_holder`; a
+        program that cannot gives no memory by deadline. Raises `ValueError`.
+        """
         tree, number = self.tree, self.tree.number
         key: dict[str, Match] = {"tree": number, "session": tree.session}
         towards = self._towards_fallback()
-        host = self.fabric.hosts[tree.fallback]
         found = [
             entry(
                 "aggregation_copy",
@@ -95,26 +98,14 @@ class TreeAtSwitch:
             if worker.host in self.behind
         ]
         places = tree.places.get(self.switch)
-        if places is not None and places.take == TAKES["deadline"]:
-            # Nobody else hands sums over.
-            found.append(
-                entry(
-                    "aggregation_holder",
-                    key,
-                    "hand_over",
-                    src=ipv4(self.fabric.hosts[tree.workers[0].host].ipv4),
-                    src_port=tree.workers[0].port,
-                    dst=ipv4(host.ipv4),
-                    dst_mac=mac(host.mac),
-                    port=self._port(towards),
-                    job=tree.job,
-                    flow=tree.up_flow,
-                )
-            )
         if places is None:
             found.append(entry("aggregation_tree", key, "pass_on"))
         else:
             is_root = self.switch == tree.root
+            if hands_over:
+                found.append(self._holder(key))
+            elif places.take == TAKES["deadline"]:
+                raise ValueError(f"{self.switch} has a program that gives no memory by deadline (use first or share)")
             found.append(
                 entry(
                     "aggregation_tree",
@@ -146,6 +137,22 @@ class TreeAtSwitch:
             port = self._port(tree.parents[self.switch])
             found.append(entry("aggregation_member", {"tree": number, "port": port}, "from_parent"))
         return tuple(found)
+
+    def _holder(self, key: Mapping[str, Match]) -> TableEntry:
+        """Return the entry that says where an incomplete sum goes that gives its place up."""
+        first, host = self.tree.workers[0], self.fabric.hosts[self.tree.fallback]
+        return entry(
+            "aggregation_holder",
+            key,
+            "hand_over",
+            src=ipv4(self.fabric.hosts[first.host].ipv4),
+            src_port=first.port,
+            dst=ipv4(host.ipv4),
+            dst_mac=mac(host.mac),
+            port=self._port(self._towards_fallback()),
+            job=self.tree.job,
+            flow=self.tree.up_flow,
+        )
 
     def _towards_fallback(self) -> str:
         """Return the child that leads to the fallback, or the parent."""

@@ -1,19 +1,4 @@
-"""The file in which a process finds its group. ECHELON_AGGREGATION names it; it is the same for all workers.
-
-    tree: 1
-    session: 1
-    values: 32
-    window: 64
-    memory: own            # or first, deadline
-    job: 7
-    flow: 12
-    fallback: 0            # the fallback is in the process of worker 0
-    workers:
-    - {wire: eth0, ip: 10.0.0.1, mac: "02:00:00:00:00:01", port: 5000}
-    - {wire: "unix:/run/switch/port2", ip: 10.0.0.2, mac: "02:00:00:00:00:02", port: 5000}
-
-`job` and `flow` are the numbers that the switches know the packets by.
-"""
+"""The file in which a process finds its group, the same for all workers (docs/aggregation.md#with-pytorch)."""
 
 from __future__ import annotations
 
@@ -59,6 +44,8 @@ class Membership(Section):
     memory: Literal["own", "first", "deadline"] = "own"
     job: Number = 0
     flow: Number = 0
+    answers: Number = 0
+    """The flow of what the fallback sends to worker 0; that to others is counted down from it. 0: `flow`."""
     fallback: Annotated[int, Field(ge=0)] = 0
     spread: bool = True
     """Switches of the tree spread results of the fallback."""

@@ -1,8 +1,8 @@
 """The memory of switches for several jobs: what each tree asks for, what it gets, and what part of it is added up.
 
-A tree asks each of its switches for two places for each block under way (`docs/aggregation-protocol.md`). `GRANTS` says
-what is written into switches, `SERVED` what part of the blocks of each tree under way finds a place, as a fluid: the
-blocks that find none are added up by the fallback, over the same links (`Tree.without_memory`).
+A tree asks each of its switches for two places for each block under way (`docs/aggregation-protocol.md`). `parts` and
+`together` say what is written into switches, `SERVED` what part of the blocks of each tree under way finds a place, as
+a fluid: the blocks that find none are added up by the fallback, over the same links (`Tree.without_memory`).
 
 The fluid leaves out: that blocks of two jobs meet in some places and not in others, the time in which a place that is
 taken over is empty, blocks of one tree that some switches keep and others pass on, and retransmissions.
@@ -10,7 +10,7 @@ taken over is empty, blocks of one tree that some switches keep and others pass 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -42,22 +42,44 @@ class Grant:
     first: int
     mask: int
     start: int
-    """What is added to a block's number, so that trees that share places begin at different ones."""
+    """What is added to a block's number, so that trees that share places begin at different ones (`bit_reversed`)."""
     take: int
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a policy gives a tree (`echelon.plan.Plan.memory`)."""
+
+    grant: Grant | None
+    """None: no places, so that the fallback adds up everything."""
+    window: int
+    """The blocks that a worker has under way."""
+
+
+def bit_reversed(number: int, mask: int) -> int:
+    """Return the number's lowest bits in reverse: consecutive numbers are far apart (van der Corput's sequence)."""
+    return int(f"{number & mask:0{mask.bit_length()}b}"[::-1], 2)
 
 
 Room = Mapping[str, int]
 """The places of each switch."""
+Of = tuple[str, Tree]
+"""A tree of a job."""
 
 
-def parts(claims: Sequence[Claim], room: Room) -> list[Grant | None]:
+def parts(claims: Sequence[Claim], room: Room, before: Mapping[Of, Grant] | None = None) -> list[Grant | None]:
     """Return a part of its own for each tree that fits at all of its switches, in this order; None for the others.
 
-    The part has the same place at each switch. Parts are powers of two at multiples of themselves.
+    The part has the same place at each switch. Parts are powers of two at multiples of themselves. A tree that has one
+    `before` keeps it.
     """
-    taken: list[tuple[Grant, frozenset[str]]] = []
+    kept = [(before or {}).get((claim.job, claim.tree)) for claim in claims]
+    taken = [(grant, frozenset(claim.tree.switches)) for claim, grant in zip(claims, kept, strict=True) if grant]
     found: list[Grant | None] = []
-    for claim in claims:
+    for claim, own in zip(claims, kept, strict=True):
+        if own is not None:
+            found.append(own)
+            continue
         switches = frozenset(claim.tree.switches)
         most = min(room[switch] for switch in switches)
         inside = [grant for grant, of in taken if of & switches]
@@ -76,20 +98,8 @@ def _overlap(first: int, places: int, other: Grant) -> bool:
 
 def together(claims: Sequence[Claim], room: Room, by: By) -> list[Grant | None]:
     """Return for each tree all places that its switches have, up to a power of two. None: they have none."""
-    found: list[Grant | None] = []
-    for number, claim in enumerate(claims):
-        most = min(room[switch] for switch in claim.tree.switches)
-        places = 1 << (most.bit_length() - 1) if most else 0
-        start = number * places // len(claims)
-        found.append(Grant(0, places - 1, start, TAKES[by]) if places else None)
-    return found
-
-
-GRANTS: Mapping[By, Callable[[Sequence[Claim], Room], list[Grant | None]]] = {
-    "share": parts,
-    "first": lambda claims, room: together(claims, room, "first"),
-    "deadline": lambda claims, room: together(claims, room, "deadline"),
-}
+    most = [min(room[switch] for switch in claim.tree.switches) for claim in claims]
+    return [Grant(0, (1 << of.bit_length() - 1) - 1, 0, TAKES[by]) if of else None for of in most]
 
 
 def due_first(claims: Sequence[Claim], room: Room) -> list[float]:

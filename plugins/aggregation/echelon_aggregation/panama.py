@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from echelon.allocation import Link
 from echelon.fabric.model import Fabric, Path
-from echelon.fabric.routing import NoRouteError, Router, Routes
+from echelon.fabric.routing import NoRouteError, PathChooser, Router, Routes
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Job
 from echelon.paths import links_of
@@ -20,13 +20,14 @@ from echelon.paths import links_of
 
 class TreesByLoad:
     """A chooser of trees (an `echelon.fabric.routing.PathChooser`): the one whose busiest link is busy for the shortest
-    time with an iteration of each job before; connections are routed as by `Router`.
+    time with an iteration of each job before. Trees stay where they are; others choose the paths of connections.
 
     With `one`, all jobs have the first tree: what load balancing is compared with.
     """
 
     def __init__(self, *, one: bool = False) -> None:
-        self._router = Router()
+        self.connections: PathChooser = Router()
+        """What chooses the paths of connections."""
         self._one = one
         self._last: tuple[Fabric | None, tuple[Job, ...], dict[str, Routes]] = (None, (), {})
 
@@ -35,7 +36,7 @@ class TreesByLoad:
         present = tuple(jobs)
         if self._last[0] is fabric and self._last[1] == present:
             return self._last[2]
-        routed = {name: dict(routes) for name, routes in self._router.route(fabric, present).items()}
+        routed = {name: dict(routes) for name, routes in self.connections.route(fabric, present).items()}
         busy_s: defaultdict[Link, float] = defaultdict(float)
 
         def place(path: Path, size_bytes: int) -> None:
@@ -57,8 +58,11 @@ class TreesByLoad:
             except NoRouteError as error:
                 raise NoRouteError(f"job {name}: {error}", name, code=error.code) from None
             # The hosts' own links are in every tree.
+            before = self._last[2].get(name, {}).get(ends)
             chosen = (
-                paths[0]
+                before
+                if before in paths
+                else paths[0]
                 if self._one
                 else min(
                     paths,

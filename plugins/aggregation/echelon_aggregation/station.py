@@ -13,7 +13,7 @@ from time import monotonic
 from echelon_aggregation.fallback import Fallback
 from echelon_aggregation.frames import Arrived, Frames, Wire, open_wire, read
 from echelon_aggregation.membership import Membership
-from echelon_aggregation.wire import Packet
+from echelon_aggregation.wire import Kind, Packet
 from echelon_aggregation.worker import Collective, Worker
 
 OnDone = Callable[[Exception | None], None]
@@ -34,6 +34,13 @@ class Station:
         self._wire = wire or open_wire(membership.workers[rank].wire, ends)
         self._frames = Frames(self._own, membership.job, membership.flow)
         self._server_frames = Frames(self._server, membership.job, membership.flow)
+        # Switches forward what is for one worker by a flow of its own.
+        self._answer_frames = [
+            Frames(self._server, membership.job, membership.answers - other)
+            if membership.answers
+            else self._server_frames
+            for other in range(len(self._others))
+        ]
         self._here, self._there = socket.socketpair()
         self._lock = Lock()
         self._given: list[tuple[Collective, OnDone, int]] = []
@@ -130,7 +137,8 @@ class Station:
         elif self.fallback is not None and arrived.port == self._server.port:
             for rank, sent in self.fallback.receive(packet, now):
                 # What is for all goes to the root whoever's address it has.
-                self._wire.send(self._server_frames.encode(self._others[rank or 0], sent))
+                frames = self._server_frames if sent.kind == Kind.RESULT else self._answer_frames[rank or 0]
+                self._wire.send(frames.encode(self._others[rank or 0], sent))
 
     def _send(self, packets: list[Packet]) -> None:
         if packets:

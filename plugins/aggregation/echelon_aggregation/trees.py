@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 
 from echelon.allocation import Link
 from echelon.fabric.model import Path, root_of
-from echelon.paths import links_of
+from echelon.paths import hosts_of, links_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +59,13 @@ class Tree:
             crossed.update((parent, child) for child, parent in to_root[: len(to_root) - shared])
         return crossed
 
+    def way(self, start: str, end: str) -> Path:
+        """Return the nodes from one host to another; from a host to itself by its switch."""
+        up = [start, *(parent for _, parent in self.way_up(start))]
+        down = [end, *(parent for _, parent in self.way_up(end))]
+        top = next(node for node in up[1:] if node in down)
+        return (*up[: up.index(top)], *down[down.index(top) :: -1])
+
     def load(self, added_up: float) -> dict[Link, float]:
         """Return how many bytes each link carries for each byte of the flow, if switches add up this part of it."""
         whole = self.without_memory
@@ -67,8 +74,15 @@ class Tree:
 
 @lru_cache(maxsize=4096)
 def tree_of(path: Path) -> Tree:
-    """Return the tree of a path among hosts that all send (`echelon.fabric.model.Path`)."""
-    links = links_of(path)
-    parents = dict(links[: len(links) // 2])
-    hosts = tuple(dict.fromkeys(node for node in parents if node not in parents.values()))
-    return Tree(root_of(path), hosts, parents)
+    """Return the tree of a path among hosts (`echelon.fabric.model.Path`)."""
+    beside: dict[str, list[str]] = {}
+    for one, other in links_of(path):
+        beside.setdefault(one, []).append(other)
+        beside.setdefault(other, []).append(one)
+    parents: dict[str, str] = {}
+    reached = [root_of(path)]
+    for node in reached:
+        below = [other for other in dict.fromkeys(beside[node]) if other != parents.get(node)]
+        parents |= dict.fromkeys(below, node)
+        reached += below
+    return Tree(reached[0], hosts_of(path), parents)

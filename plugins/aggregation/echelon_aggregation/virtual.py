@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Self
 
@@ -20,14 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from echelon.errors import RunError
-from echelon.extras import shipped
 from echelon.fabric.builders import one_tor
 from echelon.fabric.load import build_fabric
 from echelon.fabric.model import Fabric
 from echelon.lab.endhosts.shim import DISCARD_PORT, FlowAddress, headers
 from echelon.lowering.intent import Intent, Part
 from echelon.lowering.parts import fabric_part
-from echelon.p4program import P4Program, program
 from echelon.targets import TARGETS
 from echelon.targets.virtual import VirtualSwitches
 from echelon_aggregation.fallback import Fallback
@@ -39,7 +36,6 @@ from echelon_aggregation.wire import HEADER_BYTES, PORT, Packet
 from echelon_aggregation.worker import Worker, all_reduce
 
 Floats = NDArray[np.float32]
-BUILD = Path("p4src/build/v1model-aggregation")
 RATE_BPS = 10_000_000_000
 DELAY_S = Fraction(1, 1_000_000)
 WINDOW = 64
@@ -75,23 +71,19 @@ class Outcome:
         return 32 * self.values / self.seconds
 
 
-def built_program() -> P4Program:
-    """Return the program with aggregation. Raise `RunError` if it was not compiled."""
-    try:
-        return program("v1model", shipped() / BUILD)
-    except FileNotFoundError as error:
-        raise RunError(str(error)) from None
-
-
 class Installer:
     """A controller that loads the P4 program into the only switch of a fabric, and writes the entries of a tree.
 
-    A context manager. gRPC holds on to the event loop that it has seen first, so all installations share one.
+    A context manager. gRPC holds on to the event loop that it has seen first, so all installations share one. Raises
+    `RunError` if the program was not compiled.
     """
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
-        self._program = built_program()
+        try:
+            self._program = TARGETS["softswitch"].program(TARGETS["softswitch"].aggregating())
+        except FileNotFoundError as error:
+            raise RunError(str(error)) from None
 
     def __enter__(self) -> Self:
         return self

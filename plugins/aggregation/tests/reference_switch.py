@@ -172,16 +172,16 @@ class Switch:
             return self._take(entry, index, datagram)
         if place is None or place.complete or place.tree == packet.tree:
             return self._take(entry, index, datagram)  # case 5, and the last sentence of case 7
+        holder = self.holders.get((place.tree, place.session))
+        if holder is None:
+            return self._take(entry, index, datagram)  # case 5, of a run that has ended
         if packet.workers == entry.workers:
             self.counted[Reason.COMPLETE] += 1
             return self._sum_goes_on(entry, datagram)
         if entry.take == Take.OWN:
             return self._take(entry, index, datagram)
         if entry.take == Take.DEADLINE and datagram.due < place.due:
-            holder = self.holders.get((place.tree, place.session))
-            took = self._take(entry, index, datagram)
-            if holder is None:
-                return took
+            self._take(entry, index, datagram)
             self.counted[Reason.HANDED_OVER] += 1
             src, dst = holder
             return self._forward(self._loaded(place, datagram._replace(src=src, dst=dst, due=place.due)))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon_aggregation.atp import came_first
-from echelon_aggregation.memory import Claim, due_first, parts, together
+from echelon_aggregation.memory import Claim, bit_reversed, due_first, parts, together
 from echelon_aggregation.switchml import of_its_own
 from echelon_aggregation.trees import Tree
 from tests.drawing import examples
@@ -94,8 +94,7 @@ def test_first_come_gives_all_the_same_part() -> None:
 def test_who_shares_places_begins_at_different_ones() -> None:
     tree = Tree("a", (), {})
     found = together([Claim("x", tree, 8), Claim("y", tree, 8)], {"a": 20}, "deadline")
-    assert [(grant.first, grant.mask, grant.start, grant.take) for grant in found if grant] == [
-        (0, 15, 0, 2),
-        (0, 15, 8, 2),
-    ]
+    assert [(grant.first, grant.mask, grant.take) for grant in found if grant] == [(0, 15, 2)] * 2
+    assert [bit_reversed(number, 15) for number in range(1, 6)] == [8, 4, 12, 2, 10]
+    assert bit_reversed(7, 0) == 0
     assert together([Claim("x", tree, 8)], {"a": 0}, "first") == [None]

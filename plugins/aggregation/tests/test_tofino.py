@@ -57,7 +57,10 @@ def test_the_assembly_runs_many_sequences() -> None:
 def test_a_sum_that_lacks_what_the_loop_lost_does_not_leave(worker: int, pass_: int) -> None:
     fabric, at_switch = _tree()
     switch = InAssembly()
-    switch.write(p4r.Update.INSERT, [*fabric_part("tor", fabric, 0, _capabilities()).entries, *at_switch.entries()])
+    switch.write(
+        p4r.Update.INSERT,
+        [*fabric_part("tor", fabric, 0, _capabilities()).entries, *at_switch.entries(hands_over=False)],
+    )
     switch.write(p4r.Update.INSERT, [at_switch.group])
 
     def contribute(rank: int, lost: int | None = None) -> list[Packet]:
@@ -84,7 +87,10 @@ def test_a_session_installs_a_tree_and_workers_get_its_sum() -> None:
     options = target.options()
     fabric, at_switch = _tree()
     hosts = list(fabric.hosts.values())
-    parts = (fabric_part("tor", fabric, 0, target.capabilities(options)), Part("aggregation", at_switch.entries()))
+    parts = (
+        fabric_part("tor", fabric, 0, target.capabilities(options)),
+        Part("aggregation", at_switch.entries(hands_over=False)),
+    )
     intent = Intent("tor", parts, groups=(at_switch.group,))
     testbed_of = target.virtual_fabric()
     assert testbed_of is not None

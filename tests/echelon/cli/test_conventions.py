@@ -38,6 +38,7 @@ NO_RESULT = {
     "shell": "interactive",
     "job new": "a file",
     "fabric": "a file",
+    "aggregation group": "a file",
 }
 """The commands that print no result, and what they do instead."""
 

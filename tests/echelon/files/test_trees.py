@@ -136,13 +136,16 @@ def test_flows_over_trees_share_links_with_others(policy: str) -> None:
     assert [record.iterations[0].finish for record in result.jobs.values()] == pytest.approx([3, 3])
 
 
-def test_runs_with_packets_refuse_a_flow_over_a_tree() -> None:
+def test_switches_do_not_recognise_a_flow_over_a_tree_by_its_bytes() -> None:
     job, fabric = summed("a", "h1", "h4"), FABRICS["leaf-spine"]
-    spec = make_job_spec(job="a", parallelism="data", workers=["h1", "h4"], data={"compute": "1 s", "gradient": "1 MB"})
-    for identify in (lambda: number_shims([job]), lambda: identities_of(job, 1, spec, fabric)):
-        with pytest.raises(LoweringError, match=r"job a: flow 'sum' goes over a tree .* \(use --target fluid") as error:
-            identify()
-        assert error.value.job == "a"
+    data = {"compute": "1 s", "gradient": "1 MB"}
+    spec = make_job_spec(job="a", parallelism="data", workers=["h1", "h4"], data=data)
+    assert identities_of(job, 1, spec, fabric)["sum"] == number_shims([job])["a", "sum"]
+    by_bytes = {"by": "bytes", "source_port": 1, "destination_port": 2, "idle_gap": "1 s"}
+    spec = make_job_spec(job="a", parallelism="data", workers=["h1", "h4"], data=data, recognition=by_bytes)
+    with pytest.raises(LoweringError, match=r"job a: flow 'sum' goes over a tree .* by shim alone") as error:
+        identities_of(job, 1, spec, fabric)
+    assert error.value.job == "a"
 
 
 def test_the_hosts_of_a_flow_are_workers_of_its_job() -> None:

@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from echelon.documents import DocumentError, parse_document
-from echelon.lowering.capabilities import OuterQueues, QueueDepthMarks, VirtualQueueMarks
+from echelon.lowering.capabilities import OuterQueues, QueueDepthMarks, TreeMemory, VirtualQueueMarks
 from echelon.p4program import constants
 from echelon.plan import LEVELS
 from echelon.targets import DEFAULT_TARGET, TARGETS, Site, find_target
@@ -106,8 +106,14 @@ def test_a_faulty_entry_is_refused_in_one_line(entry: Mapping[str, object], comp
     assert "\n" not in str(caught.value)
 
 
-def test_a_softswitch_takes_no_options() -> None:
+def test_a_softswitch_takes_no_option_but_its_program() -> None:
     options = TARGETS["softswitch"].options
+    assert TARGETS["softswitch"].capabilities(options()).trees is None
+    adding = options(program="aggregation")
+    assert TARGETS["softswitch"].capabilities(adding).trees == TreeMemory(4096, 1024)
+    assert TARGETS["softswitch"].program(adding).binary.parent.name == "v1model-aggregation"
+    assert TARGETS["softswitch"].program(options()) == TARGETS["softswitch"].program()
+    assert TARGETS["softswitch"].aggregating() == adding
     assert parse_document(options, {}, "f") == options()
     with pytest.raises(DocumentError, match="thrift: unknown key"):
         parse_document(options, {"thrift": "h:1"}, "f")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.metadata import entry_points
+from typing import Protocol
 
 from echelon.errors import RunError
 from echelon.fabric.model import Fabric
@@ -32,6 +34,7 @@ from echelon.lab.endhosts.tcp.stack import Connection, TcpStack
 from echelon.lab.endhosts.transport import NS_PER_S, FlowEnds, FlowReceiver, FlowSender
 from echelon.lab.scenarios.scenario import Congestion, Transport
 from echelon.lowering.identity import SegmentIdentity, ShimIdentity
+from echelon.lowering.trees import JobTree
 from echelon.paths import Paths, packets_held
 from echelon.rankings.base import Ranking
 from echelon.targets.virtual import Clock, Nic, Urgency
@@ -68,7 +71,7 @@ class BackgroundStats:
 class HostStack:
     """The senders and receivers of one host. It takes the frames that arrive there."""
 
-    __slots__ = ("_background", "agreement", "flows", "nic", "sent", "tcp")
+    __slots__ = ("_background", "agreement", "flows", "nic", "of_trees", "sent", "tcp")
 
     def __init__(self, host: str, clock: Clock, nic: Nic) -> None:
         self.nic = nic
@@ -81,6 +84,8 @@ class HostStack:
         self.tcp = TcpStack(clock, nic)
         """Ends of the TCP connections."""
         self._background: dict[bytes, BackgroundStats] = {}
+        self.of_trees: dict[bytes, Callable[[int, bytes], None]] = {}
+        """What takes the frames to a UDP port, which flows over trees use."""
 
     @property
     def closed(self) -> bool:
@@ -99,6 +104,9 @@ class HostStack:
     def deliver(self, now_ns: int, frame: bytes) -> None:
         """Take a frame that has arrived, or ignore it if it is for no receiver here."""
         if self.tcp.closed:
+            return
+        if self.of_trees and (receiver := self.of_trees.get(frame[UDP_DESTINATION])) is not None:
+            receiver(now_ns, frame)
             return
         found = read_frame(frame)
         if found is not None:
@@ -318,5 +326,55 @@ class _Line:
             self.connection.write(following.size_bytes, self._ready.pop(following.name))
 
 
-Carrier = ShimCarrier | TcpCarrier
+TREE_HOSTS = "echelon.tree_hosts"
+"""The entry-point group of what sends flows over trees of switches: a class that is made of the network, the job's name
+and its trees, and is a `TreeCarrier`."""
+
+
+class TreeCarrier(Protocol):
+    """The hosts of a job's trees."""
+
+    tally: PacketTally
+
+    def open(self) -> None: ...
+    def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None: ...
+
+
+def tree_carrier(network: HostNetwork, job: str, trees: Sequence[JobTree]) -> TreeCarrier:
+    """Return the hosts of a job's trees. Raise `RunError` if no plug-in has any."""
+    for entry in sorted(entry_points(group=TREE_HOSTS)):
+        made: TreeCarrier = entry.load()(network, job, trees)
+        return made
+    raise RunError(f"job {job}: no plug-in sends flows over trees of switches (use --target fluid)")
+
+
+class JobCarrier:
+    """The carrier of a job of which some flows go over trees of switches, and the others between two hosts."""
+
+    def __init__(self, trees: TreeCarrier, between: ShimCarrier | TcpCarrier) -> None:
+        self._trees, self._between = trees, between
+
+    @property
+    def tally(self) -> PacketTally:
+        """Return the counts of all the job's packets."""
+        one, other = self._trees.tally, self._between.tally
+        return PacketTally(
+            one.retransmitted + other.retransmitted, one.duplicate + other.duplicate, one.reordered + other.reordered
+        )
+
+    def open(self) -> None:
+        """Establish what has to be there before the job's first iteration."""
+        self._trees.open()
+        self._between.open()
+
+    def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None:
+        """Send a flow now; call `on_complete` when all of it has arrived."""
+        (self._trees if flow.among else self._between).start_flow(flow, iteration, on_complete)
+
+    def pace(self, flow: str, rate_Bps: float | None) -> None:  # noqa: N803
+        """Send a flow between two hosts at this rate from now on; flows over trees have what their windows find."""
+        self._between.pace(flow, rate_Bps)
+
+
+Carrier = ShimCarrier | TcpCarrier | JobCarrier
 """A carrier of one job's flows to their destinations."""

@@ -7,6 +7,7 @@ for each host, and it is told of the frames that arrive.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
@@ -29,10 +30,12 @@ from echelon.lab.endhosts.carriers import (
     Carrier,
     HostNetwork,
     HostStack,
+    JobCarrier,
     PacedNic,
     RankingOf,
     ShimCarrier,
     TcpCarrier,
+    tree_carrier,
 )
 from echelon.lab.endhosts.cross_traffic import CrossTraffic
 from echelon.lab.endhosts.shim import FlowAddress, background_frame
@@ -41,6 +44,7 @@ from echelon.lab.endhosts.transport import NS_PER_S
 from echelon.lab.scenarios.scenario import Background, Delay, Transport
 from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
+from echelon.lowering.trees import JobTree
 from echelon.paths import Paths
 from echelon.targets.virtual import Clock, Nic
 
@@ -68,6 +72,7 @@ class TrainingEmulator:
     - `traffic` plays as long as the run lasts, drawn from `seed`.
     - `paced` says that `pace` will tell senders with the shim their rates.
     - `paths` are those of the plan, by job (`ShimCarrier`).
+    - `trees` are those of the plan, by job: switches add up what their flows bring.
     - `ranking` tells the rankings by which hosts order the flows with a shim that they send (`ShimCarrier`).
     - `on_iteration(job, iteration, now_ns)` is called when an iteration is finished.
 
@@ -94,6 +99,7 @@ class TrainingEmulator:
         paced: bool = False,
         ranking: RankingOf | None = None,
         paths: Mapping[str, Paths] | None = None,
+        trees: Mapping[str, Sequence[JobTree]] | None = None,
     ) -> None:
         self._clock = clock
         self._fabric = fabric
@@ -111,6 +117,7 @@ class TrainingEmulator:
         }
         """Hosts by name. Give each the frames that arrive at it."""
         network = HostNetwork(clock, fabric, self.hosts)
+        self._trees = trees or {}
         self._carriers = {job.name: self._carrier(network, job, identities) for job in jobs}
         self._executions: dict[str, JobExecution[int]] = {}
         for job in jobs:
@@ -164,6 +171,14 @@ class TrainingEmulator:
         return {name: carrier.tally.retransmitted for name, carrier in self._carriers.items()}
 
     def _carrier(self, network: HostNetwork, job: Job, identities: Mapping[FlowKey, Identity]) -> Carrier:
+        if trees := self._trees.get(job.name):
+            between = replace(job, flows=tuple(flow for flow in job.flows if not flow.among))
+            return JobCarrier(tree_carrier(network, job.name, trees), self._between_two(network, between, identities))
+        return self._between_two(network, job, identities)
+
+    def _between_two(
+        self, network: HostNetwork, job: Job, identities: Mapping[FlowKey, Identity]
+    ) -> ShimCarrier | TcpCarrier:
         segments: dict[str, SegmentIdentity] = {}
         shims: dict[str, ShimIdentity] = {}
         for flow in job.flows:

@@ -26,6 +26,7 @@ from echelon.fabric.model import Fabric
 from echelon.jobs.spec import JobSpec
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.lower import DIGEST
+from echelon.lowering.trees import JobTree
 from echelon.plan import Plan
 from echelon.policies import PlanError
 from echelon.policies.base import Policy
@@ -214,6 +215,12 @@ class VirtualController(MachineLoop):
     def entries(self) -> Mapping[str, int]:
         """Return how many table entries each switch holds, by what was written last."""
         return {name: session.entries for name, session in self._sessions.items()}
+
+    @property
+    def trees(self) -> Mapping[str, tuple[JobTree, ...]]:
+        """Return the trees of each job that has any, in that plan."""
+        assert self.machine.in_force is not None
+        return self.machine.in_force.planned.trees
 
     @property
     def plan(self) -> Plan:

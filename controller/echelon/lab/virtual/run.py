@@ -6,7 +6,7 @@ sockets, as it would reach real ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from echelon.control.jobs import BuiltJob
 from echelon.errors import RunError
 from echelon.fabric.model import Fabric
-from echelon.jobs.graph import FlowKey
+from echelon.jobs.graph import FlowKey, Job
 from echelon.jobs.spec import JobSpec
 from echelon.lab.endhosts.emulator import TrainingEmulator
 from echelon.lab.endhosts.transport import NS_PER_S
@@ -70,7 +70,8 @@ def _run(
     build = target.virtual_fabric()
     if build is None:
         raise RunError(f"target {target.name} does not run in virtual time (choose another one)")
-    capabilities = _as_set(target.capabilities(target.options()), scenario)
+    options = options_for(target, scenario.jobs)
+    capabilities = _as_set(target.capabilities(options), scenario)
     shown.doing(f"{label}: starting {counted(len(fabric.switches), 'switch', 'switches')}")
     with (
         build(fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
@@ -78,7 +79,7 @@ def _run(
             fabric,
             believed(scenario, identities),
             make(),
-            sessions(target, fabric, testbed.addresses),
+            sessions(target, fabric, testbed.addresses, options),
             capabilities,
             acknowledged=testbed.acknowledged,
         ) as controller,
@@ -114,6 +115,7 @@ def _run(
             paced=controller.plan.reactive,
             # Senders that are told their rates need no window to begin with.
             paths={} if controller.plan.reactive else controller.plan.paths,
+            trees=controller.trees,
             ranking=(lambda flow: controller.plan.ranking_at_host(flow)) if controller.plan.hosts_rank else None,
         )
         if controller.plan.reactive:
@@ -156,15 +158,31 @@ def believed(scenario: Scenario, identities: Mapping[FlowKey, Identity]) -> list
     return [(scenario.specs[job.name], BuiltJob(job, of_jobs.get(job.name, {}))) for job in scenario.believed_jobs]
 
 
-def sessions(target: Target[Any], fabric: Fabric, addresses: Mapping[str, str]) -> dict[str, IntentSession]:
-    """Return a session, to be opened, with each switch of the fabric; all are of one target with its default options.
+def options_for(target: Target[Any], jobs: Sequence[Job]) -> Any:
+    """Return the options of the switches that these jobs need: the default ones, or those of the program that adds up
+    what flows bring. Raise `RunError` if the target has none."""
+    of_trees = next((job.name for job in jobs if any(flow.among for flow in job.flows)), None)
+    options = target.options() if of_trees is None else target.aggregating()
+    if options is None:
+        raise RunError(
+            f"target {target.name} has no program that adds up what flows bring, as job {of_trees} needs (use --target "
+            f"{DEFAULT_TARGET}, or another collective such as 'ring')"
+        )
+    return options
+
+
+def sessions(
+    target: Target[Any], fabric: Fabric, addresses: Mapping[str, str], options: Any = None
+) -> dict[str, IntentSession]:
+    """Return a session, to be opened, with each switch of the fabric; all are of one target with the same options, by
+    default its default ones.
 
     Raise `RunError` if the P4 program was not compiled for the target.
     """
-    options = target.options()
+    options = options or target.options()
     make = target.session_factory(options)
     try:
-        program = target.program()
+        program = target.program(options)
     except FileNotFoundError as error:
         raise RunError(f"target {target.name}: {error}") from None
     made = {}

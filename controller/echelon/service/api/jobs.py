@@ -180,6 +180,9 @@ class JobResource(Resource):
     """The sizes that hosts measured, beside those of the file."""
     flows: tuple[FlowNumbers, ...] = ()
     """The job's flows and their numbers. Only present where a single job is requested."""
+    trees: tuple[dict[str, Any], ...] = ()
+    """What the hosts of each tree of switches have to know, which adds up what the job's flows bring
+    (docs/aggregation.md)."""
     timings: Timings | None = None
     """Timings of the change that last installed it."""
 
@@ -204,6 +207,7 @@ class JobResource(Resource):
             echelonflows=EchelonFlowReport.of(job, seen),
             measurements=tuple(HostMeasurement.of(host, latest) for host, latest in sorted(measured.items())),
             sizes=tuple(SizeReport.of(job, measured)),
+            trees=tuple(machine.told_of_trees(job.name)),
             timings=None if times is None else Timings.model_validate(times, from_attributes=True),
         )
 

@@ -78,7 +78,7 @@ class Bmv2(Target[Bmv2Options]):
     def capabilities(self, options: Bmv2Options) -> Capabilities:
         from echelon.targets.bmv2.htb import bmv2
 
-        return bmv2(options.depth, options.mtu)
+        return bmv2(options.depth, options.mtu, options.program)
 
     def queue_driver(self, options: Bmv2Options, site: Site) -> QueueDriver:
         from echelon.targets.bmv2.htb import Port

@@ -200,12 +200,12 @@ def _weights(quanta: Sequence[tuple[int, int]], frame_bytes: int) -> list[int]:
     return out
 
 
-def bmv2(depth_packets: int = 11, mtu_bytes: int = 1500) -> Capabilities:
-    """Return the capabilities of `simple_switch_grpc` running the v1model program.
+def bmv2(depth_packets: int = 11, mtu_bytes: int = 1500, program: str = "ranking") -> Capabilities:
+    """Return the capabilities of `simple_switch_grpc` running that v1model program.
 
     Each queue of a tree holds `depth_packets`; `mtu_bytes` is the MTU of the interfaces.
     """
     frame_bytes = Port(0, mtu_bytes).frame_bytes
     # Half of one of the tree's queues, in full frames.
     marks = VirtualQueueMarks(backlog_bytes=max(1, depth_packets // 2) * frame_bytes)
-    return v1model_capabilities("bmv2", marks, OuterQueues(depth_packets, frame_bytes))
+    return v1model_capabilities("bmv2", marks, OuterQueues(depth_packets, frame_bytes), program)

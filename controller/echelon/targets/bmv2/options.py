@@ -8,8 +8,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema, field_validator
 
-from echelon.documents import Section, problem
+from echelon.documents import problem
 from echelon.quantities import shown
+from echelon.targets.options import V1modelOptions
 
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*|/[A-Za-z0-9_./-]+")
@@ -68,7 +69,7 @@ def _interfaces(value: object) -> str | dict[int, str]:
     return names
 
 
-class Bmv2Options(Section):
+class Bmv2Options(V1modelOptions):
     """The options of a `simple_switch_grpc` whose egress ports are shaped by HTB trees on the interfaces behind it."""
 
     interfaces: Annotated[

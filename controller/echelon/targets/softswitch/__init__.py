@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from echelon.documents import Section
 from echelon.targets.launching import ExecutableLauncher, Place, Ports, SwitchLauncher
+from echelon.targets.options import V1modelOptions
 from echelon.targets.target import Site, Target
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from echelon.targets.virtual import VirtualFabricFactory
 
 
-class SoftswitchOptions(Section):
-    """The empty set of options: tables and queues are reached at the switch's one address."""
+class SoftswitchOptions(V1modelOptions):
+    """The program alone: tables and queues are reached at the switch's one address."""
 
 
 class SoftswitchLauncher(ExecutableLauncher):
@@ -43,7 +43,7 @@ class Softswitch(Target[SoftswitchOptions]):
     def capabilities(self, options: SoftswitchOptions) -> Capabilities:
         from echelon.targets.softswitch.capabilities import softswitch
 
-        return softswitch()
+        return softswitch(options.program)
 
     def queue_driver(self, options: SoftswitchOptions, site: Site) -> QueueDriver:
         from echelon.targets.softswitch.queues import GnmiQueues

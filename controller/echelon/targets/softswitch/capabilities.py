@@ -8,6 +8,6 @@ from echelon.targets.v1model import v1model_capabilities
 _MARKS = QueueDepthMarks(packets=64)
 
 
-def softswitch() -> Capabilities:
-    """Return the capabilities of the embedded switch running the v1model program."""
-    return v1model_capabilities("softswitch", _MARKS)
+def softswitch(program: str = "ranking") -> Capabilities:
+    """Return the capabilities of the embedded switch running that v1model program."""
+    return v1model_capabilities("softswitch", _MARKS, program=program)

@@ -37,6 +37,15 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
     bit<32> workers = 0;
     bit<32> state = 0;
     time_us_t due_us = 0;
+    // Where that sum goes if it loses the place: it is a run's that goes on.
+    bit<1> is_held = 0;
+    ipv4_t holder_src = 0;
+    bit<16> holder_src_port = 0;
+    ipv4_t holder_dst = 0;
+    mac_t holder_mac = 0;
+    port_t holder_port = 0;
+    bit<16> holder_job = 0;
+    bit<16> holder_flow = 0;
 
     @id(0x01000801)
     action from_child(bit<32> workers_behind) {
@@ -101,18 +110,29 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
         size = AGGREGATION_TREES;
     }
 
-    // The packet carries on the sum of a tree that lost its place: to its fallback, as a packet of its job.
+    // The sum of a tree that loses its place goes to its fallback, as a packet of its job.
     @id(0x01000806)
     action hand_over(ipv4_t src, bit<16> src_port, ipv4_t dst, mac_t dst_mac, port_t port, bit<16> job,
                      bit<16> flow) {
-        hdr.ipv4.src = src;
-        hdr.udp.src_port = src_port;
-        hdr.ipv4.dst = dst;
-        hdr.ethernet.dst = dst_mac;
-        standard_metadata.egress_spec = port;
-        meta.egress_port = port;
-        hdr.shim.job = job;
-        hdr.shim.flow = flow;
+        is_held = 1;
+        holder_src = src;
+        holder_src_port = src_port;
+        holder_dst = dst;
+        holder_mac = dst_mac;
+        holder_port = port;
+        holder_job = job;
+        holder_flow = flow;
+    }
+
+    action send_to_holder() {
+        hdr.ipv4.src = holder_src;
+        hdr.udp.src_port = holder_src_port;
+        hdr.ipv4.dst = holder_dst;
+        hdr.ethernet.dst = holder_mac;
+        standard_metadata.egress_spec = holder_port;
+        meta.egress_port = holder_port;
+        hdr.shim.job = holder_job;
+        hdr.shim.flow = holder_flow;
     }
 
     @id(0x02000803)
@@ -349,6 +369,9 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
             } else if (owner == 0 || complete == 1 || owner[63:48] == mine[63:48]) {
                 // Case 5.
                 takes = 1;
+            } else if (!aggregation_holder.apply().hit) {
+                // Case 5: of a run that has ended.
+                takes = 1;
             } else if (theirs == all_workers) {
                 // Case 7: a sum already.
                 aggregated.count(AGGREGATED_COMPLETE);
@@ -360,8 +383,6 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
                 aggregated.count(AGGREGATED_PASSED);
             }
             if (takes == 1) {
-                // Whose incomplete sum is there?
-                bool handed = owner[63:48] != mine[63:48] && owner != 0 && complete == 0 && may_take == TAKE_DEADLINE;
                 bit<32> fresh = hdr.aggregation.next_exponent ++ hdr.aggregation.exponent ++ hdr.shim.epoch
                     ++ (hdr.aggregation.flags & (AGGREGATION_OVERFLOW | AGGREGATION_MARKED));
                 if (theirs == all_workers) {
@@ -374,7 +395,8 @@ control Aggregation(inout headers_t hdr, inout metadata_t meta, inout standard_m
                 place_workers.write(place, theirs);
                 place_state.write(place, fresh);
                 place_due_us.write(place, meta.aggregation_due_us);
-                if (handed && aggregation_holder.apply().hit) {
+                if (is_held == 1 && may_take == TAKE_DEADLINE) {
+                    send_to_holder();
                     if (state[5:5] == 0) {
                         if (hdr.values.isValid()) {
                             write_values(place);

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from echelon.cli import tables
+from echelon.cli import completion, tables
+from echelon.cli.calls import on_service
 from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import Column
 from echelon.cli.usage import BAD_INPUT, FAILED, CommandGroup, fail
@@ -15,6 +16,7 @@ from echelon.cli.usage import BAD_INPUT, FAILED, CommandGroup, fail
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from echelon.client import Client
     from echelon_aggregation.planning import Gain
     from echelon_aggregation.virtual import Outcome
 
@@ -111,6 +113,33 @@ def compare(
         tables.show_json(made)
     else:
         typer.echo("\n\n".join(table.markdown() for table in made))
+
+
+@app.command()
+@on_service
+def group(
+    client: Client,
+    name: Annotated[str, typer.Argument(help="A registered job.", metavar="NAME", autocompletion=completion.jobs)],
+    tree: Annotated[int, typer.Option(help="Which of the job's trees, from 1.", min=1)] = 1,
+    wire: Annotated[str, typer.Option(help="The interface of the workers' hosts.", metavar="INTERFACE")] = "eth0",
+) -> None:
+    """Print the file of a job's group, which ECHELON_AGGREGATION names to the job's workers.
+
+    The numbers are those of this registration: to train again, remove the job and register it anew.
+
+    Example: echelon aggregation group resnet --wire ens1 >group.yaml
+    """
+    import yaml
+
+    job = client.job(name)
+    if tree > len(job.trees):
+        reason = job.problem or f"it is {job.state}, and has {len(job.trees)} trees"
+        fail(f"job {name} has no tree {tree}: {reason}", BAD_INPUT)
+    told = dict(job.trees[tree - 1])
+    told["workers"] = [
+        {"wire": wire, **{key: of for key, of in worker.items() if key != "host"}} for worker in told["workers"]
+    ]
+    typer.echo(yaml.safe_dump(told, sort_keys=False, default_flow_style=None).rstrip())
 
 
 _LOSSES = (0.0, 0.0001, 0.001, 0.01)

@@ -40,8 +40,8 @@ def evaluate(
     policy: Annotated[
         list[str] | None,
         typer.Option(
-            help="Run this policy, e.g. 'echelon(order=setf)', and fair; repeatable. Default: every policy that is "
-            "installed, with its defaults."
+            help="Run this policy, e.g. 'echelon(order=setf)', and fair; repeatable. Default: every policy that "
+            "comes with Echelon, with its defaults."
         ),
     ] = None,
     iterations: Annotated[
@@ -111,10 +111,10 @@ def evaluate(
 
 def _policies(given: list[str] | None) -> tuple[PolicyChoice, ...]:
     from echelon.lab.scenarios.scenario import PolicyChoice
-    from echelon.policies import policy_names
+    from echelon.policies.registry import own_policy_names
     from echelon_study.experiments.evaluation.tasks import BASELINE
 
-    choices = [policy_choice(text) for text in given] if given else [PolicyChoice(name) for name in policy_names()]
+    choices = [policy_choice(text) for text in given] if given else [PolicyChoice(name) for name in own_policy_names()]
     return tuple(dict.fromkeys([BASELINE, *choices]))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from echelon.documents import Section
 from echelon.execution import duration_s
 from echelon.lab.scenarios.results import PolicyRun
 from echelon.lab.scenarios.scale import scaled
@@ -34,7 +35,7 @@ class FromSources(Tofino):
     def __init__(self, built: P4Program) -> None:
         self._built = built
 
-    def program(self) -> P4Program:
+    def program(self, options: Section | None = None) -> P4Program:
         return self._built
 
     def virtual_fabric(self) -> VirtualFabricFactory:

@@ -268,6 +268,12 @@ def participants(scenario: Scenario) -> list[str]:
 def check_senders(scenario: Scenario) -> None:
     """Raise `RunError` for a job whose flows no sender here can send."""
     for job in emulated(scenario):
+        if over := next((flow.name for flow in job.flows if flow.among), None):
+            raise RunError(
+                f"job {job.name}: flow '{over}' goes over a tree of switches that add up or copy what it brings, which "
+                "emulated workers on real hosts cannot send (use --target softswitch or fluid, or programs with "
+                "PyTorch's backend: docs/aggregation.md)"
+            )
         carriage = _carriage(scenario.specs[job.name], 0, {})
         if (
             scenario.traffic

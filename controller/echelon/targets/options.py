@@ -1,0 +1,18 @@
+"""The options that targets of the v1model program share."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from echelon.documents import Section
+
+
+class V1modelOptions(Section):
+    """Which of the programs that come with Echelon a switch runs."""
+
+    program: Annotated[
+        Literal["ranking", "aggregation"],
+        Field(description="aggregation: the program that also adds up what workers send (docs/aggregation.md)"),
+    ] = "ranking"

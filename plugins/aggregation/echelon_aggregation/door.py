@@ -1,0 +1,117 @@
+"""Trees of running jobs: what switches hold for them, and what hosts are told (`echelon.lowering.trees`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from echelon.fabric.model import Fabric
+from echelon.lowering.capabilities import Capabilities, LoweringError
+from echelon.lowering.identity import SHIM_NUMBERS, ShimIdentity
+from echelon.lowering.trees import HeldTree, JobTree
+from echelon.plan import FlowPlan
+from echelon.rankings.deadline import Deadline
+from echelon_aggregation.installed import TreeAtSwitch, TreeRun, WorkerPort
+from echelon_aggregation.memory import TAKES, Grant, Memory, bit_reversed
+from echelon_aggregation.trees import tree_of
+from echelon_aggregation.wire import MAX_WORKERS
+
+WINDOW = 64
+"""The blocks under way where the policy does not say it."""
+_FIRST_PORT, _PORTS = 0x4000, 0x4000
+"""UDP ports of workers: below those that Linux gives to others."""
+_TAKES = {number: "own" if by == "share" else by for by, number in TAKES.items()}
+
+
+def port_of(tree: JobTree) -> int:
+    """Return the UDP port of the tree's workers."""
+    return _FIRST_PORT + tree.number % _PORTS
+
+
+def shim_of_answers(tree: JobTree, worker: int) -> int:
+    """Return the flow in the shim of what the fallback sends to one worker: from the last number downwards."""
+    return SHIM_NUMBERS - 1 - MAX_WORKERS * tree.index - worker
+
+
+def memory_of(tree: JobTree) -> Memory:
+    """Return what the tree gets: what the policy says, or else all places that there are, by deadline if its flows are
+    ranked so, and by who comes first if not."""
+    if isinstance(tree.memory, Memory):
+        grant, window = tree.memory.grant, tree.memory.window
+        # A tree whose places are fewer than twice its window would take them from itself.
+        return tree.memory if grant is None else Memory(grant, min(window, max(1, (grant.mask + 1) // 2)))
+    by_deadline = isinstance(tree.flows[0].ranking, Deadline)
+    return Memory(Grant(0, -1, 0, TAKES["deadline" if by_deadline else "first"]), WINDOW)
+
+
+class AggregationTrees:
+    """The trees of this plug-in."""
+
+    def ways(self, tree: JobTree) -> Iterator[tuple[FlowPlan, ShimIdentity]]:
+        """Yield the flows to the fallback, and one from there to each worker."""
+        shape, first = tree_of(tree.path), tree.flows[0]
+        fallback = shape.hosts[0]
+        for flow, shim in zip(tree.flows, tree.shims, strict=True):
+            for host in shape.hosts:
+                yield FlowPlan(flow.job, flow.flow, flow.ranking, shape.way(host, fallback)), shim
+        for worker, host in enumerate(shape.hosts):
+            shim = ShimIdentity(tree.shims[0].job, shim_of_answers(tree, worker))
+            yield FlowPlan(first.job, f"{first.flow} to {host}", first.ranking, shape.way(fallback, host)), shim
+
+    def at_switches(self, tree: JobTree, fabric: Fabric, able: Mapping[str, Capabilities]) -> Mapping[str, HeldTree]:
+        """Return what each switch holds. Raise `LoweringError` for one that adds up nothing, or has fewer places."""
+        job, shape, grant = tree.flows[0].job, tree_of(tree.path), memory_of(tree).grant
+        places = 1 << 32
+        for switch in shape.switches:
+            memory = able[switch].trees
+            if memory is None:
+                raise LoweringError(
+                    f"job {job}: flow '{tree.flows[0].flow}' goes over a tree with switch {switch}, whose program adds "
+                    "up nothing (write 'program: aggregation' in the switch's entry of the service's file, or use "
+                    "another algorithm such as 'ring')",
+                    job,
+                )
+            if grant is not None and grant.first + grant.mask >= memory.places:
+                raise LoweringError(
+                    f"job {job}: {grant.first + grant.mask + 1} places are given away, switch {switch} has "
+                    f"{memory.places} (give the policy 'places={memory.places}' or less)",
+                    job,
+                )
+            places = min(places, memory.places)
+        if grant is not None and grant.take != TAKES["share"]:
+            mask = grant.mask if grant.mask >= 0 else (1 << places.bit_length() - 1) - 1
+            # Jobs that come and go leave the others where they are.
+            grant = Grant(0, mask, bit_reversed(tree.number, mask), grant.take)
+        run = TreeRun(
+            tree.number,
+            tree.session,
+            [WorkerPort(host, port_of(tree)) for host in shape.hosts],
+            shape.hosts[0],
+            shape.parents,
+            shape.root,
+            {} if grant is None else dict.fromkeys(shape.switches, grant),
+            tree.shims[0].job,
+            tree.shims[0].flow,
+            tree.shims[0].flow,
+        )
+        at = {switch: TreeAtSwitch(run, switch, fabric) for switch in shape.switches}
+        return {switch: HeldTree(there.entries(), there.group) for switch, there in at.items()}
+
+    def told(self, tree: JobTree, fabric: Fabric) -> Mapping[str, Any]:
+        """Return the group, as the file of `echelon_aggregation.membership` has it but for wires."""
+        memory = memory_of(tree)
+        hosts = [fabric.hosts[name] for name in tree_of(tree.path).hosts]
+        return {
+            "tree": tree.number,
+            "session": tree.session,
+            "window": memory.window,
+            "memory": "own" if memory.grant is None else _TAKES[memory.grant.take],
+            "job": tree.shims[0].job,
+            "flow": tree.shims[0].flow,
+            "answers": shim_of_answers(tree, 0),
+            "fallback": 0,
+            "spread": memory.grant is not None,
+            "workers": [
+                {"host": host.name, "ip": str(host.ipv4), "mac": host.mac, "port": port_of(tree)} for host in hosts
+            ],
+        }
