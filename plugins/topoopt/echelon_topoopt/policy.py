@@ -1,0 +1,83 @@
+"""The policy `topoopt`: fair sharing, on routes that spread over direct connections (TopoOpt, NSDI '23, section 4.3).
+
+Where all cables are rings of all hosts, routes are those of `coin_change_mod`. On other fabrics each connection, those
+with most bytes first, has the least congested of its shortest paths, of which the paper takes k at random.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from echelon.fabric.model import Fabric, Path
+from echelon.fabric.routing import PathChooser, Routes
+from echelon.jobs.analysis import connections
+from echelon.jobs.graph import Ends, Job
+from echelon.plan import Plan
+from echelon.policies.crux.routes import LeastCongested
+from echelon.policies.fair import Fair
+from echelon_topoopt.coin_change import coin_change_mod
+from echelon_topoopt.direct import NIC, strides_of
+
+
+class Forwarded:
+    """A chooser of routes over hosts that forward (an `echelon.fabric.routing.PathChooser`)."""
+
+    def __init__(self) -> None:
+        self._others = LeastCongested()
+        self._kept: dict[str, tuple[Job, Routes]] = {}
+        self._fabric: Fabric | None = None
+        self._way: Mapping[tuple[str, str], Path] | None = None
+
+    def route(self, fabric: Fabric, jobs: Iterable[Job]) -> Mapping[str, Routes]:
+        """Return the paths by job; the same object as at the last call if nothing in it changed."""
+        listed = list(jobs)
+        if fabric is not self._fabric:
+            self._fabric, self._way, self._kept = fabric, _ways(fabric), {}
+        if self._way is None or any(len(flow.ends) > 2 for job in listed for flow in job.flows):
+            return self._others.route(fabric, listed)
+        kept = {job.name: self._kept.get(job.name) for job in listed}
+        self._kept = {}
+        for job in listed:
+            known = kept[job.name]
+            routes: dict[Ends, Path] = {}
+            if known is None or known[0] is not job:
+                for ends in connections(job):
+                    if ends not in self._way:  # an unknown host: let others say so
+                        return self._others.route(fabric, listed)
+                    routes[ends] = self._way[ends[0], ends[1]]
+                known = (job, routes)
+            self._kept[job.name] = known
+        return {name: routes for name, (_, routes) in self._kept.items()}
+
+
+def _ways(fabric: Fabric) -> Mapping[tuple[str, str], Path] | None:
+    found = strides_of(fabric)
+    if found is None:
+        return None
+    hosts, strides = found
+    change = coin_change_mod(len(hosts), strides)
+    out: dict[tuple[str, str], Path] = {}
+    for src, host in enumerate(hosts):
+        for distance, coins in enumerate(change):
+            if distance == 0 or coins is None:
+                continue
+            at, path = src, [host, f"{host}{NIC}"]
+            for coin in coins:
+                at = (at + coin) % len(hosts)
+                path.append(f"{hosts[at]}{NIC}")
+            out[host, hosts[at]] = (*path, hosts[at])
+    return out
+
+
+class TopoOpt(Fair):
+    """Max-min fair rates, flow by flow, on forwarded routes."""
+
+    name = "topoopt"
+
+    def __init__(self, parameters: object | None = None) -> None:
+        super().__init__()
+        self._routes = Forwarded()
+
+    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+        """Return a plan of seven equal queues. Raises `PlanError` if a worker cannot be reached."""
+        return super().plan(jobs, fabric, paths or self._routes)
