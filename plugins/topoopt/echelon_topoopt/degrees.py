@@ -1,8 +1,9 @@
 """The split of a host's ports between all-reduces and other traffic (TopoOpt, NSDI '23, section 4.3, algorithm 1).
 
-The paper splits them by traffic: ``d_A = max(1, ceil(d T_A / (T_A + T_M)))`` of d ports are for all-reduces, of which
-hosts send T_A bytes, and the rest for other transfers, T_M bytes. The released code gives all to all-reduces. Our cables
-carry as much in both directions, so a ring of three or more takes two ports of each member, and d_A is rounded to pairs.
+The paper splits them by traffic: ``d_A = max(1, ceil(d T_A / (T_A + T_M)))`` of d ports are for all-reduces, in which
+hosts send T_A bytes, and the rest for other transfers, T_M bytes. The released code gives all to all-reduces. Our
+cables carry as much in both directions, so a ring of three or more takes two ports of each member, and d_A is rounded
+to pairs.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ def ring_ports(degree: int, reduced: float, sent: float) -> int:
 def group_rings(rings: int, traffic: Sequence[float]) -> tuple[int, ...]:
     """Return how many of the rings each kind of group gets, kinds with most traffic first.
 
-    Each takes ``ceil(rings x its part of the traffic)`` of those that are left (algorithm 1); the last may get none.
+    Each takes ``ceil(rings x its part of the traffic)`` of those that are left (algorithm 1), so the last may get none.
+    Without any traffic the first takes all.
     """
     out, left, total = [], rings, sum(traffic)
     for amount in traffic:
-        taken = min(left, ceil(rings * amount / total)) if total else 0
-        out.append(taken)
-        left -= taken
+        out.append(min(left, ceil(rings * amount / total) if total else left))
+        left -= out[-1]
     return tuple(out)

@@ -2,14 +2,15 @@
 
 A host has as many ports as its degree, and what it forwards does not pass its processor: its NIC switches it. So a host
 that forwards is two nodes of a fabric file, the host `h1` and its switch `h1-nic`, whose cables lead to the NICs of
-others. The link between the two is as fast as all cables together. Fluids, virtual runs and Mininet take it as any
-other fabric.
+others. The link between the two is twice as fast as all cables together, so that packets wait for cables and not for
+each other. Fluids, virtual runs and Mininet take it as any other fabric.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 
 from echelon.documents import parse_document
 from echelon.fabric.load import FabricSpec
@@ -36,11 +37,11 @@ def direct_fabric(parts: Sequence[Topology], rate_bps: int, delay_s: Fraction = 
         own = [f"h{len(hosts) + number}" for number in range(1, part.hosts + 1)]
         hosts += own
         first.append(f"{own[0]}{NIC}")
-        links += ((host, f"{host}{NIC}", part.degree * rate_bps) for host in own)
+        links += ((host, f"{host}{NIC}", 2 * part.degree * rate_bps) for host in own)
         links += (
             (f"{own[one]}{NIC}", f"{own[other]}{NIC}", count * rate_bps) for (one, other), count in part.cables.items()
         )
-    links += ((one, other, max(1, rate_bps // _BETWEEN)) for one, other in zip(first, first[1:], strict=False))
+    links += ((one, other, max(1, rate_bps // _BETWEEN)) for one, other in pairwise(first))
     title = name or f"direct_{len(hosts)}_{parts[0].degree}"
     document = {
         "fabric": title,
@@ -54,14 +55,19 @@ def direct_fabric(parts: Sequence[Topology], rate_bps: int, delay_s: Fraction = 
     return parse_document(FabricSpec, document, title)
 
 
+def forwards(fabric: Fabric) -> bool:
+    """Return whether all switches of a fabric are NICs of its hosts, which forward."""
+    return all(switch.removesuffix(NIC) in fabric.hosts for switch in fabric.switches)
+
+
 def strides_of(fabric: Fabric) -> tuple[list[str], frozenset[int]] | None:
     """Return the hosts and the strides of a fabric of direct connections that are rings of all hosts and nothing else.
 
     None: it is another kind of fabric.
     """
-    hosts = [host for host in fabric.hosts if f"{host}{NIC}" in fabric.switches]
+    hosts = list(fabric.hosts)
     number = {f"{host}{NIC}": at for at, host in enumerate(hosts)}
-    if len(number) != len(fabric.switches) or len(hosts) != len(fabric.hosts):
+    if number.keys() != fabric.switches.keys():
         return None
     near: dict[int, set[int]] = {at: set() for at in range(len(hosts))}
     for one, other in fabric.usable_links:

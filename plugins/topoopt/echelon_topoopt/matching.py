@@ -14,6 +14,12 @@ from heapq import nlargest
 Pair = tuple[int, int]
 """Two hosts, the smaller number first."""
 
+
+def in_order(pair: Pair) -> Pair:
+    """Return the pair with the smaller number first."""
+    return min(pair), max(pair)
+
+
 MOST_PARTNERS = 32
 """The partners of a host that are considered in a round, those with most traffic first.
 
@@ -46,7 +52,7 @@ def maximum_matching(sent: Mapping[Pair, float]) -> Iterator[Pair]:
 
     graph: networkx.Graph[int] = networkx.Graph()
     graph.add_weighted_edges_from((*pair, amount) for pair, amount in sorted(_largest(sent)))
-    yield from sorted((min(pair), max(pair)) for pair in networkx.max_weight_matching(graph))
+    yield from sorted(map(in_order, networkx.max_weight_matching(graph)))
 
 
 def _largest(sent: Mapping[Pair, float]) -> set[tuple[Pair, float]]:

@@ -1,8 +1,8 @@
 """Parallelisations of a job: other ways to train the same model with the same global batch on as many hosts.
 
 TopoOpt searches them by MCMC over profiles of operators (NSDI '23, section 4.1). Ours are those that the file itself
-implies, all of them: for a `mesh`, the products of replicas, stages and ranks that share a layer, in any order; for an
-`expert` job, the sizes of groups. Work, gradients and layers are divided anew, and micro-batches stay as large.
+implies, all of them: for a `mesh`, the lengths of the axes that its `order` lists, in any order; for an `expert` job,
+the sizes of groups. Work, gradients and layers are divided anew, and micro-batches stay as large.
 
 On a panel, no order of the axes is better than another, because hosts differ by their cables only and these are laid
 for the job. So of parallelisations that differ in their order, a panel tries the first.
@@ -130,22 +130,23 @@ def _meshes(mesh: MeshOfRanks, hosts: int, orders: bool) -> Iterator[Mapping[str
     for pipeline in _divisors(hosts):
         for tensor in _divisors(hosts // pipeline):
             data = hosts // pipeline // tensor
-            if samples % data or layers % pipeline or (data > 1 and mesh.gradient is None):
+            lengths: dict[str, int] = dict(zip(AXES, (data, pipeline, tensor), strict=True))
+            absent = any(lengths[axis] > 1 for axis in AXES if axis not in mesh.order)
+            if absent or samples % data or layers % pipeline or (data > 1 and mesh.gradient is None):
                 continue
             part = Fraction(cut, pipeline * tensor)
-            keys = {axis: length for axis, length in zip(AXES, (data, pipeline, tensor), strict=True)}
             times = {key: value for key in ("forward", "backward", "weights") if (value := getattr(mesh, key))}
             changed: dict[str, Any] = {
-                **keys,
+                **lengths,
                 "micro_batches": samples // data,
                 "layers": layers // pipeline,
                 **{key: f"{float(Fraction(value) * part * 10**9):.6f} ns" for key, value in times.items()},
             }
             if mesh.gradient is not None:
                 changed["gradient"] = f"{max(1, round(int(str(mesh.gradient)) * part))} B"
-            long = [axis for axis in AXES if keys[axis] > 1]
+            long = [axis for axis in mesh.order if lengths[axis] > 1]
             for order in permutations(long) if orders else [tuple(long)]:
-                yield {**changed, "order": [*order, *(axis for axis in AXES if axis not in order)]}
+                yield {**changed, "order": [*order, *(axis for axis in mesh.order if axis not in order)]}
 
 
 def _values(mesh: MeshOfRanks) -> tuple[object, ...]:

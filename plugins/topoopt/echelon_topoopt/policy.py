@@ -1,7 +1,8 @@
 """The policy `topoopt`: fair sharing, on routes that spread over direct connections (TopoOpt, NSDI '23, section 4.3).
 
-Where all cables are rings of all hosts, routes are those of `coin_change_mod`. On other fabrics each connection, those
-with most bytes first, has the least congested of its shortest paths, of which the paper takes k at random.
+Where all cables are rings of all hosts, routes are those of `coin_change_mod`. Where they are not, each connection,
+those with most bytes first, has the least congested of its shortest paths; the paper takes k shortest paths. On a
+fabric whose hosts do not forward, the policy is `fair`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from echelon.fabric.routing import PathChooser, Routes
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Ends, Job
 from echelon.plan import Plan
+from echelon.policies.base import NoParameters
 from echelon.policies.crux.routes import LeastCongested
 from echelon.policies.fair import Fair
 from echelon_topoopt.coin_change import coin_change_mod
-from echelon_topoopt.direct import NIC, strides_of
+from echelon_topoopt.direct import NIC, forwards, strides_of
 
 
 class Forwarded:
@@ -74,10 +76,10 @@ class TopoOpt(Fair):
 
     name = "topoopt"
 
-    def __init__(self, parameters: object | None = None) -> None:
-        super().__init__()
+    def __init__(self, parameters: NoParameters | None = None) -> None:
+        super().__init__(parameters)
         self._routes = Forwarded()
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
         """Return a plan of seven equal queues. Raises `PlanError` if a worker cannot be reached."""
-        return super().plan(jobs, fabric, paths or self._routes)
+        return super().plan(jobs, fabric, self._routes if forwards(fabric) else paths)

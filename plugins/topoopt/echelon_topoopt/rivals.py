@@ -21,9 +21,8 @@ from echelon.fabric.model import Fabric
 from echelon.jobs.spec import JobSpec
 from echelon.progress import UNSEEN, CommandProgress
 from echelon_topoopt.direct import direct_fabric
-from echelon_topoopt.matching import Pair
+from echelon_topoopt.matching import Pair, in_order
 from echelon_topoopt.parallelisations import Parallelisation, job_of, parallelisations
-from echelon_topoopt.policy import TopoOpt
 from echelon_topoopt.rings import over_rings
 from echelon_topoopt.search import MOST_STEPS, run
 from echelon_topoopt.topology_finder import Topology
@@ -76,7 +75,7 @@ def expander(hosts: int, degree: int, seed: int = 0) -> Topology:
     for drawn in range(seed, seed + 1000):
         graph = networkx.random_regular_graph(degree, hosts, seed=drawn)
         if networkx.is_connected(graph):
-            return Topology(hosts, degree, {(min(pair), max(pair)): 1 for pair in sorted(graph.edges)})
+            return Topology(hosts, degree, {in_order(pair): 1 for pair in sorted(graph.edges)})
     raise ValueError(f"no connected graph of {hosts} hosts with {degree} cables each was drawn (give another degree)")
 
 
@@ -101,7 +100,7 @@ def iteration_on(rival: Rival, parallelisation: Parallelisation, spec: JobSpec) 
     if rival.topology is not None:
         steps = over_rings(steps, rival.topology)
     hosts = list(rival.fabric.hosts)[: parallelisation.hosts]
-    record = run(job_of(steps, spec, hosts), rival.fabric, TopoOpt())
+    record = run(job_of(steps, spec, hosts), rival.fabric)
     return (record.finish or 0.0) - record.start
 
 

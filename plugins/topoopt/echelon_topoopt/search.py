@@ -4,7 +4,8 @@ TopoOpt (NSDI '23, section 4.1) alternates between the plane of computing and co
 parallelisations on a fixed topology, and that of communication and topology, where TopologyFinder makes one for the
 traffic of a fixed parallelisation. Our judge of both is a run of one iteration on the fluid engine. Each step keeps
 the best it has seen, so times fall until neither step changes anything: the fixed point. Searches from several
-parallelisations, the given one and others drawn by a seed, end in one of them; the best is the result.
+parallelisations, the given one and those with the least possible times, end in one of them; the best is the result. A
+seed puts those in order of which nothing tells the times.
 
 Besides the paper's share of ports for all-reduces, `find_topology` is given all other shares.
 """
@@ -21,17 +22,17 @@ from echelon.fabric.model import Fabric
 from echelon.fluid import simulate
 from echelon.jobs.graph import Job
 from echelon.jobs.spec import JobSpec
-from echelon.policies.base import Policy
+from echelon.plan import Plan
 from echelon.progress import UNSEEN, CommandProgress
 from echelon_topoopt.direct import direct_fabric
 from echelon_topoopt.parallelisations import Parallelisation, job_of, parallelisations
-from echelon_topoopt.policy import TopoOpt
+from echelon_topoopt.policy import Forwarded, TopoOpt
 from echelon_topoopt.rings import over_rings
 from echelon_topoopt.topology_finder import Topology, find_topology
 from echelon_topoopt.traffic import traffic_of
 
 MOST_STEPS = 30_000
-"""The most steps of an iteration that is tried. More take a minute, and are mostly those of tensor parallelism over many layers."""
+"""The most steps of an iteration that is tried. More take a minute, mostly for tensor parallelism of many layers."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +57,16 @@ class Found:
     """How often the topology was changed, over all starts."""
 
 
-def run(job: Job, fabric: Fabric, policy: Policy) -> IterationRecord[float]:
+class _Planner:
+    """The judge's planner: fair sharing, and the least congested paths also where hosts do not forward."""
+
+    def plan(self, jobs: Sequence[Job], fabric: Fabric) -> Plan:
+        return TopoOpt().plan(jobs, fabric, Forwarded())
+
+
+def run(job: Job, fabric: Fabric) -> IterationRecord[float]:
     """Return one iteration of a job alone, as a fluid. Raises `PlanError` and `FluidError`."""
-    return simulate([job], fabric, policy, 1).jobs[job.name].iterations[0]
+    return simulate([job], fabric, _Planner(), 1).jobs[job.name].iterations[0]
 
 
 class Judge:
@@ -89,7 +97,7 @@ class Judge:
         """Return a run of the iteration, and its job."""
         fabric = build_fabric(direct_fabric([topology], self._rate_bps))
         job = job_of(over_rings(parallelisation.steps, topology), self._spec, list(fabric.hosts))
-        return run(job, fabric, TopoOpt()), job
+        return run(job, fabric), job
 
 
 def topologies(
@@ -102,7 +110,7 @@ def topologies(
 
 
 def optimise(
-    spec: JobSpec, degree: int, rate_bps: int, *, starts: int = 3, seed: int = 0, progress: CommandProgress = UNSEEN
+    spec: JobSpec, degree: int, rate_bps: int, *, starts: int = 6, seed: int = 0, progress: CommandProgress = UNSEEN
 ) -> Found:
     """Return the best parallelisation and topology found.
 
@@ -113,8 +121,9 @@ def optimise(
     host_Bps = degree * rate_bps / 8  # noqa: N806
     every = parallelisations(spec)
     fits = [one for one in every[1:] if one.paradigm.step_count(one.hosts) <= MOST_STEPS]
+    Random(seed).shuffle(fits)
     others = sorted(fits, key=lambda one: one.least_s(host_Bps))
-    begins = [every[0], *Random(seed).sample(others, min(starts - 1, len(others)))]
+    begins = [every[0], *others[: starts - 1]]
     progress.stage(f"searching for {spec.job}", len(begins), "starts")
     published = judge.candidate(every[0], topologies(every[0], degree)[0])
     best, turns = published, 0
@@ -127,7 +136,11 @@ def optimise(
 
 
 def _alternate(
-    judge: Judge, begin: Parallelisation, every: Sequence[Parallelisation], degree: int, host_Bps: float  # noqa: N803
+    judge: Judge,
+    begin: Parallelisation,
+    every: Sequence[Parallelisation],
+    degree: int,
+    host_Bps: float,  # noqa: N803
 ) -> tuple[Candidate, int]:
     """Return the fixed point from a parallelisation, and after how many topologies it was reached."""
     chosen, turns = begin, 0

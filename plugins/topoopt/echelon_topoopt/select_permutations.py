@@ -1,4 +1,4 @@
-"""SelectPermutations: few strides of which any distance is a short sum (TopoOpt, W. Wang et al., NSDI '23, section 4.3).
+"""SelectPermutations: few strides of which any distance is a short sum (TopoOpt, NSDI '23, section 4.3).
 
 The strides chosen are about 1, x, x^2... with x the d-th root of k. So a packet for any other member has at most about
 d x hops, as a number of d digits to the base x has a digit sum below d x.

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from echelon_topoopt.degrees import group_rings, ring_ports
-from echelon_topoopt.matching import Pair, matching_rounds
+from echelon_topoopt.matching import Pair, in_order, matching_rounds
 from echelon_topoopt.select_permutations import select_permutations
 from echelon_topoopt.totient_perms import ring, totient_perms
 from echelon_topoopt.traffic import Group, Traffic
@@ -31,7 +31,7 @@ class Topology:
 
     def between(self, one: int, other: int) -> int:
         """Return the number of cables between two hosts."""
-        return self.cables.get((min(one, other), max(one, other)), 0)
+        return self.cables.get(in_order((one, other)), 0)
 
     def rings(self, group: Group) -> tuple[tuple[Group, int], ...]:
         """Return the orders in which the group's data goes round, each with the cables that it has at every step.
@@ -124,7 +124,7 @@ def _lay(cables: Counter[Pair], free: dict[int, int], groups: Sequence[Group], r
     for stride in select_permutations(strides, rings if members > 2 else 2 * rings, members):
         for group in groups:
             for one, other in _steps(tuple(group[at] for at in ring(members, stride))):
-                cables[min(one, other), max(one, other)] += 1
+                cables[in_order((one, other))] += 1
                 free[one] -= 1
                 free[other] -= 1
 
@@ -156,8 +156,8 @@ def _connected(cables: Counter[Pair], traffic: Traffic, degree: int) -> Counter[
         if all(free):
             crossed = [(free[0][0], free[1][0])]
         else:
-            only_ways = {(min(pair), max(pair)) for pair in networkx.bridges(graph) if cables[min(pair), max(pair)] == 1}
-            ends = []
+            only_ways = {pair for pair in map(in_order, networkx.bridges(graph)) if cables[pair] == 1}
+            ends: list[Pair] = []
             for part, own in zip(parts, free, strict=False):
                 if len(own) > 1:
                     ends.append((own[0], own[1]))
@@ -169,4 +169,4 @@ def _connected(cables: Counter[Pair], traffic: Traffic, degree: int) -> Counter[
                 cables -= Counter({cut: 1})
                 ends.append(cut)
             crossed = list(zip(*ends, strict=True))
-        cables.update((min(pair), max(pair)) for pair in crossed)
+        cables.update(map(in_order, crossed))

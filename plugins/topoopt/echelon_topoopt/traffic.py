@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from echelon.jobs.combinators import Step
 from echelon.jobs.free import FreeGraph
 from echelon.jobs.graph import CollectiveStep, ComputeUnit
+from echelon_topoopt.matching import in_order
 
 Group = tuple[int, ...]
 """Hosts by number, from 0, in the order in which ring 1 passes them."""
@@ -46,7 +47,7 @@ class Traffic:
         """Return what pairs of hosts, the smaller number first, send each other outside of all-reduces."""
         out: dict[tuple[int, int], float] = {}
         for (src, dst), amount in self.sent.items():
-            pair = (min(src, dst), max(src, dst))
+            pair = in_order((src, dst))
             out[pair] = out.get(pair, 0.0) + amount
         return out
 

@@ -20,9 +20,9 @@ from echelon.documents import DocumentError
 from echelon.execution import IterationRecord
 from echelon.jobs.analysis import ordered
 from echelon.jobs.graph import ComputeUnit, Flow, Job
-from echelon_topoopt.flat_buffer import Table
 from echelon_topoopt.topology_finder import Topology
 from echelon_topoopt.traffic import Group, Traffic
+from plugins.topoopt.bench.flat_buffer import Table
 
 COMPUTE = frozenset({0, 1, 3, 4})
 TRANSFER, ALL_REDUCE = 5, 6
@@ -66,7 +66,11 @@ class TaskGraph:
         return Traffic(self.nodes, reduced, sent)
 
     def job(
-        self, name: str, hosts: Sequence[str], topology: Topology | None = None, ready_s: Mapping[int, float] | None = None
+        self,
+        name: str,
+        hosts: Sequence[str],
+        topology: Topology | None = None,
+        ready_s: Mapping[int, float] | None = None,
     ) -> Job:
         """Return the job of these hosts; all-reduces go over the rings of the topology, or in the file's order.
 
@@ -82,7 +86,7 @@ class TaskGraph:
         rings: dict[Group, tuple[tuple[Group, int], ...]] = {}
         for number, task in self.tasks.items():
             own, after = names[number], tuple(dict.fromkeys(names[other] for other in before[number]))
-            if task.kind in COMPUTE or task.node == task.to and task.kind == TRANSFER:
+            if task.kind in COMPUTE or (task.node == task.to and task.kind == TRANSFER):
                 computes.append(ComputeUnit(own, hosts[task.node], task.runtime_s, after))
             elif task.kind == TRANSFER:
                 flows.append(Flow(own, hosts[task.node], hosts[task.to], max(1, task.size_bytes), after))
@@ -107,8 +111,7 @@ class TaskGraph:
         spans = {**record.flows, **record.computes}
         finish_s = {number: spans[name].finish or 0.0 for number, name in self.names.items()}
         return {
-            number: max((finish_s[other] for other in before), default=0.0)
-            for number, before in self._before().items()
+            number: max((finish_s[other] for other in before), default=0.0) for number, before in self._before().items()
         }
 
     @property
