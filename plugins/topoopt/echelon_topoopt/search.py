@@ -106,7 +106,7 @@ def topologies(
     """Return the topologies for its traffic: with the paper's share of ports for all-reduces, and with each other."""
     traffic = traffic_of(parallelisation.steps, parallelisation.hosts, weights)
     found = [find_topology(traffic, degree, ports) for ports in (None, *range(0, degree + 1, 2))]
-    return list({tuple(one.cables.items()): one for one in reversed(found)}.values())[::-1]
+    return list({tuple(one.cables.items()): one for one in found}.values())
 
 
 def optimise(

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+_DIGITS = 6
+"""To so many digits, roots that are whole are: of two strides that are as near, the smaller is taken."""
+
 
 def select_permutations(strides: Sequence[int], count: int, members: int) -> tuple[int, ...]:
     """Return `count` of the strides, as near as possible to a geometric sequence, in ascending order.
@@ -16,11 +19,10 @@ def select_permutations(strides: Sequence[int], count: int, members: int) -> tup
     """
     times, rest = divmod(count, len(strides))
     chosen = [*strides] * times
-    left, wanted = [*strides], float(strides[0])
-    ratio = members ** (1 / rest) if rest else 1.0
-    for _ in range(rest):
+    left = [*strides]
+    for power in range(rest):
+        wanted = round(strides[0] * members ** (power / rest), _DIGITS)
         nearest = min(left, key=lambda stride: (abs(stride - wanted), stride))
         left.remove(nearest)
         chosen.append(nearest)
-        wanted *= ratio
     return tuple(sorted(chosen))
