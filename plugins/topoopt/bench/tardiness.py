@@ -1,4 +1,4 @@
-"""``python -m plugins.topoopt.bench.tardiness JOB...``: ports by bytes, as TopoOpt gives them, beside ports by tardiness.
+"""``python -m plugins.topoopt.bench.tardiness JOB...``: ports by bytes, as TopoOpt gives them, and by tardiness.
 
 The parallelisation is the given one. Of the first two columns, the one has the paper's share of ports for all-reduces,
 the other the best of all shares; then weights are tardiness instead of bytes, from either, at the paper's share alone

@@ -117,9 +117,8 @@ def optimise_jobs(
         others = rivals(len(spec.workers), settings.degree, settings.rate_bps, settings.panel_price, settings.seed)
         progress.stage(f"comparing {spec.job}", len(others), "networks")
         for rival in others:
-            of = best_on(rival, spec, progress)
-            relative = of.iteration_s / best.iteration_s
-            rows.append(NetworkRow(spec.job, of.network, of.host_bps, of.parallelisation, of.iteration_s, relative))
+            label, lasts_s = best_on(rival, spec, progress)
+            rows.append(NetworkRow(spec.job, rival.name, rival.host_bps, label, lasts_s, lasts_s / best.iteration_s))
             progress.done()
     fabric = direct_fabric([best.topology for best in found], settings.rate_bps)
     names = list(build_fabric(fabric).hosts)

@@ -26,39 +26,31 @@ class Forwarded:
 
     def __init__(self) -> None:
         self._others = LeastCongested()
-        self._kept: dict[str, tuple[Job, Routes]] = {}
+        self._kept: dict[str, Routes] = {}
         self._fabric: Fabric | None = None
-        self._way: Mapping[tuple[str, str], Path] | None = None
+        self._way: Mapping[Ends, Path] = {}
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> Mapping[str, Routes]:
         """Return the paths by job; the same object as at the last call if nothing in it changed."""
         listed = list(jobs)
         if fabric is not self._fabric:
-            self._fabric, self._way, self._kept = fabric, _ways(fabric), {}
-        if self._way is None or any(len(flow.ends) > 2 for job in listed for flow in job.flows):
+            self._fabric, self._way = fabric, _ways(fabric)
+        ends_of = {job.name: connections(job) for job in listed}
+        if not all(ends in self._way for of_job in ends_of.values() for ends in of_job):
             return self._others.route(fabric, listed)
-        kept = {job.name: self._kept.get(job.name) for job in listed}
-        self._kept = {}
-        for job in listed:
-            known = kept[job.name]
-            routes: dict[Ends, Path] = {}
-            if known is None or known[0] is not job:
-                for ends in connections(job):
-                    if ends not in self._way:  # an unknown host: let others say so
-                        return self._others.route(fabric, listed)
-                    routes[ends] = self._way[ends[0], ends[1]]
-                known = (job, routes)
-            self._kept[job.name] = known
-        return {name: routes for name, (_, routes) in self._kept.items()}
+        routes = {name: {ends: self._way[ends] for ends in of_job} for name, of_job in ends_of.items()}
+        self._kept = {name: self._kept[name] if self._kept.get(name) == of else of for name, of in routes.items()}
+        return dict(self._kept)
 
 
-def _ways(fabric: Fabric) -> Mapping[tuple[str, str], Path] | None:
+def _ways(fabric: Fabric) -> Mapping[Ends, Path]:
+    """Return the path between each two hosts whose cables are rings of all; none on another fabric."""
     found = strides_of(fabric)
     if found is None:
-        return None
+        return {}
     hosts, strides = found
     change = coin_change_mod(len(hosts), strides)
-    out: dict[tuple[str, str], Path] = {}
+    out: dict[Ends, Path] = {}
     for src, host in enumerate(hosts):
         for distance, coins in enumerate(change):
             if distance == 0 or coins is None:

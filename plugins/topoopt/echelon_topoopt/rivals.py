@@ -10,7 +10,6 @@ The paper's prices differ by part; `panel_price` stands for them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
@@ -38,16 +37,6 @@ class Rival:
     """What a host can send."""
     topology: Topology | None = None
     """The cables, if its hosts forward."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The best parallelisation of a job on a network."""
-
-    network: str
-    host_bps: int
-    parallelisation: str
-    iteration_s: float
 
 
 def rivals(hosts: int, degree: int, rate_bps: int, panel_price: Fraction = Fraction(1), seed: int = 0) -> list[Rival]:
@@ -79,18 +68,18 @@ def expander(hosts: int, degree: int, seed: int = 0) -> Topology:
     raise ValueError(f"no connected graph of {hosts} hosts with {degree} cables each was drawn (give another degree)")
 
 
-def best_on(rival: Rival, spec: JobSpec, progress: CommandProgress = UNSEEN) -> Outcome:
-    """Return the best parallelisation of a job on a network; on switches, the order of its axes is its placement."""
-    best: Outcome | None = None
-    for one in sorted(
-        parallelisations(spec, orders=rival.topology is None), key=lambda one: one.least_s(rival.host_bps / 8)
-    ):
-        tried = one.paradigm.step_count(one.hosts) <= MOST_STEPS or one.label == "as given"
-        if tried and (best is None or one.least_s(rival.host_bps / 8) < best.iteration_s):
+def best_on(rival: Rival, spec: JobSpec, progress: CommandProgress = UNSEEN) -> tuple[str, float]:
+    """Return the best parallelisation of a job on a network, and the seconds of its iteration.
+
+    On switches, the order of its axes is its placement.
+    """
+    host_Bps = rival.host_bps / 8  # noqa: N806
+    every = parallelisations(spec, orders=rival.topology is None)
+    best = (every[0].label, iteration_on(rival, every[0], spec))
+    for one in sorted(every[1:], key=lambda one: one.least_s(host_Bps)):
+        if one.paradigm.step_count(one.hosts) <= MOST_STEPS and one.least_s(host_Bps) < best[1]:
             progress.doing(f"{spec.job} on {rival.name}: {one.label}")
-            outcome = Outcome(rival.name, rival.host_bps, one.label, iteration_on(rival, one, spec))
-            best = outcome if best is None else min(best, outcome, key=lambda of: of.iteration_s)
-    assert best is not None
+            best = min(best, (one.label, iteration_on(rival, one, spec)), key=lambda of: of[1])
     return best
 
 
@@ -102,10 +91,3 @@ def iteration_on(rival: Rival, parallelisation: Parallelisation, spec: JobSpec) 
     hosts = list(rival.fabric.hosts)[: parallelisation.hosts]
     record = run(job_of(steps, spec, hosts), rival.fabric)
     return (record.finish or 0.0) - record.start
-
-
-def all_outcomes(networks: list[Rival], spec: JobSpec, progress: CommandProgress = UNSEEN) -> Iterator[Outcome]:
-    """Yield how a job does on each network."""
-    for rival in networks:
-        yield best_on(rival, spec, progress)
-        progress.done()
