@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from heapq import nlargest
 
 Pair = tuple[int, int]
@@ -60,10 +61,14 @@ def _largest(sent: Mapping[Pair, float]) -> set[tuple[Pair, float]]:
     of: dict[int, list[tuple[float, Pair]]] = {}
     for pair, amount in sent.items():
         for host in pair:
-            # Of equal traffic, near hosts are considered: by rank they share most of it.
             of.setdefault(host, []).append((amount, pair))
-    kept: set[tuple[Pair, float]] = set()
-    for host, partners in of.items():
-        best = nlargest(MOST_PARTNERS, partners, key=lambda one, host=host: (one[0], -abs(sum(one[1]) - 2 * host)))
-        kept.update((pair, amount) for amount, pair in best)
-    return kept
+    return {
+        (pair, amount)
+        for host, partners in of.items()
+        for amount, pair in nlargest(MOST_PARTNERS, partners, key=partial(_rank, host))
+    }
+
+
+def _rank(host: int, of: tuple[float, Pair]) -> tuple[float, int]:
+    """Return the rank among the partners of a host: by traffic, then near hosts first."""
+    return of[0], -abs(sum(of[1]) - 2 * host)

@@ -94,27 +94,18 @@ def optimise_jobs(
     rows: list[NetworkRow] = []
     searches = []
     for spec in specs:
-        first = optimise(
-            spec, settings.degree, settings.rate_bps, starts=settings.starts, seed=settings.seed, progress=progress
-        )
+        panel = (settings.degree, settings.rate_bps)
+        first = optimise(spec, *panel, starts=settings.starts, seed=settings.seed, progress=progress)
         best = first.best
         if settings.by_tardiness:
             progress.stage(f"giving ports to what is late of {spec.job}")
             best = by_tardiness(Judge(spec, settings.rate_bps), best)
         found.append(best)
-        searches.append(
-            SearchRow(
-                spec.job,
-                first.judged,
-                first.turns,
-                first.as_published.iteration_s,
-                first.best.iteration_s,
-                best.iteration_s,
-            )
-        )
+        times = (first.as_published.iteration_s, first.best.iteration_s, best.iteration_s)
+        searches.append(SearchRow(spec.job, first.judged, first.turns, *times))
         own = (spec.job, "topology", settings.degree * settings.rate_bps, best.parallelisation.label)
         rows.append(NetworkRow(*own, best.iteration_s, 1.0))
-        others = rivals(len(spec.workers), settings.degree, settings.rate_bps, settings.panel_price, settings.seed)
+        others = rivals(len(spec.workers), *panel, settings.panel_price, settings.seed)
         progress.stage(f"comparing {spec.job}", len(others), "networks")
         for rival in others:
             label, lasts_s = best_on(rival, spec, progress)

@@ -9,14 +9,18 @@ two cables that carry least are crossed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from echelon_topoopt.degrees import group_rings, ring_ports
 from echelon_topoopt.matching import Pair, in_order, matching_rounds
 from echelon_topoopt.select_permutations import select_permutations
 from echelon_topoopt.totient_perms import ring, totient_perms
 from echelon_topoopt.traffic import Group, Traffic
+
+if TYPE_CHECKING:
+    import networkx
 
 
 @dataclass(frozen=True)
@@ -51,22 +55,9 @@ class Topology:
 
     def hops(self, start: int) -> dict[int, int]:
         """Return the hops from a host to each that can be reached."""
-        hops, waiting = {start: 0}, [start]
-        near = self._near()
-        for at in waiting:
-            for other in near[at]:
-                if other not in hops:
-                    hops[other] = hops[at] + 1
-                    waiting.append(other)
-        return hops
+        import networkx
 
-    def _near(self) -> Mapping[int, Sequence[int]]:
-        near: dict[int, list[int]] = {host: [] for host in range(self.hosts)}
-        for (one, other), count in self.cables.items():
-            if count:
-                near[one].append(other)
-                near[other].append(one)
-        return near
+        return dict(networkx.single_source_shortest_path_length(graph_of(range(self.hosts), self.cables), start))
 
     def _shortest(self, group: Group, strides: Sequence[int]) -> Group:
         hops = {member: self.hops(member) for member in group}
@@ -75,6 +66,16 @@ class Topology:
             return sum(hops[one].get(other, self.hosts) for one, other in _steps(order))
 
         return min((tuple(group[at] for at in ring(len(group), stride)) for stride in strides), key=length)
+
+
+def graph_of(hosts: Iterable[int], cables: Iterable[Pair]) -> networkx.Graph[int]:
+    """Return the graph of these cables."""
+    import networkx
+
+    graph: networkx.Graph[int] = networkx.Graph()
+    graph.add_nodes_from(hosts)
+    graph.add_edges_from(cables)
+    return graph
 
 
 def find_topology(traffic: Traffic, degree: int, for_rings: int | None = None) -> Topology:
@@ -145,9 +146,7 @@ def _connected(cables: Counter[Pair], traffic: Traffic, degree: int) -> Counter[
 
     exchanged = traffic.exchanged
     while True:
-        graph: networkx.Graph[int] = networkx.Graph()
-        graph.add_nodes_from(range(traffic.hosts))
-        graph.add_edges_from(cables)
+        graph = graph_of(range(traffic.hosts), cables)
         parts = sorted(map(sorted, networkx.connected_components(graph)))
         if len(parts) == 1:
             return cables
@@ -156,7 +155,8 @@ def _connected(cables: Counter[Pair], traffic: Traffic, degree: int) -> Counter[
         if all(free):
             crossed = [(free[0][0], free[1][0])]
         else:
-            only_ways = {pair for pair in map(in_order, networkx.bridges(graph)) if cables[pair] == 1}
+            bridges: Any = networkx.bridges(graph)
+            only_ways = {pair for pair in map(in_order, bridges) if cables[pair] == 1}
             ends: list[Pair] = []
             for part, own in zip(parts, free, strict=False):
                 if len(own) > 1:
