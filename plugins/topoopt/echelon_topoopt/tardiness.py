@@ -28,7 +28,7 @@ def due_s(job: Job) -> dict[str, float]:
     """Return when each flow must have finished, in seconds from the iteration's beginning, so that the iteration lasts
     no longer than on an infinitely fast network."""
     lasts = {unit.name: float(unit.duration_s) for unit in job.computes} | {flow.name: 0.0 for flow in job.flows}
-    after = {step.name: step.after for step in (*job.computes, *job.flows)}
+    after = {unit.name: unit.after for unit in job.computes} | {flow.name: flow.after for flow in job.flows}
     order = topological_order(job)
     end: dict[str, float] = {}
     for name in order:
