@@ -28,6 +28,7 @@ PLUG_INS = {
         **dict.fromkeys(_STUDY, "study"),
         **dict.fromkeys(("agent", "capture"), "torch"),
         "import": "importers",
+        "topology": "topoopt",
         "view": "web",
     },
     "echelon.plots": {"sweep.slowdowns": "study"},

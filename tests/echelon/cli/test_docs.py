@@ -62,6 +62,7 @@ def test_every_command_and_option_of_the_table_exists_and_every_command_is_there
         "experiment",
         "evaluate",
         "coflows",
+        "topology",
     }
 
 

@@ -1,0 +1,39 @@
+"""CoinChangeMod: routes over rings that all hosts have (TopoOpt, W. Wang et al., NSDI '23, section 4.3 and appendix).
+
+The way from host i to host j is a sum of strides that makes j - i modulo the number of hosts: the change for that
+amount, in as few coins as possible. The coins are the same for all pairs of the same distance, so all links of a stride
+carry the same.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+
+
+def coin_change_mod(members: int, strides: Collection[int]) -> tuple[tuple[int, ...] | None, ...]:
+    """Return the strides to go, the largest first, for each distance from 0 to `members` - 1; None: there is no way.
+
+    The number of strides is the least. Among equals, the first of the smallest stride wins, so that the result depends
+    on nothing else.
+    """
+    coins = sorted(set(strides))
+    last: dict[int, int] = {0: 0}
+    """The last stride on the way to each distance."""
+    waiting = deque([0])
+    while waiting:
+        at = waiting.popleft()
+        for coin in coins:
+            there = (at + coin) % members
+            if there not in last:
+                last[there] = coin
+                waiting.append(there)
+    return tuple(_way(distance, last, members) if distance in last else None for distance in range(members))
+
+
+def _way(distance: int, last: dict[int, int], members: int) -> tuple[int, ...]:
+    coins = []
+    while distance:
+        coins.append(last[distance])
+        distance = (distance - last[distance]) % members
+    return tuple(sorted(coins, reverse=True))

@@ -1,0 +1,78 @@
+"""The fabric of direct connections: hosts that forward packets for each other (TopoOpt, NSDI '23, sections 3 and 5).
+
+A host has as many ports as its degree, and what it forwards does not pass its processor: its NIC switches it. So a host
+that forwards is two nodes of a fabric file, the host `h1` and its switch `h1-nic`, whose cables lead to the NICs of
+others. The link between the two is twice as fast as all cables together, so that packets wait for cables and not for
+each other. Fluids, virtual runs and Mininet take it as any other fabric.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+
+from echelon.documents import parse_document
+from echelon.fabric.load import FabricSpec
+from echelon.fabric.model import Fabric
+from echelon.quantities import duration_text, rate_text
+from echelon_topoopt.topology_finder import Topology
+
+NIC = "-nic"
+DELAY_S = Fraction(1, 10**6)
+_BETWEEN = 100
+"""How much slower the link between parts is than a cable."""
+
+
+def direct_fabric(parts: Sequence[Topology], rate_bps: int, delay_s: Fraction = DELAY_S, name: str = "") -> FabricSpec:
+    """Return the fabric of the parts of a panel, one after the other; cables carry `rate_bps` in each direction.
+
+    Parts have no cables between them. One link from the first NIC of a part to that of the next, a hundredth as fast,
+    stands for the network that manages them; no path within a part leads over it.
+    """
+    hosts: list[str] = []
+    links: list[tuple[str, str, int]] = []
+    first: list[str] = []
+    for part in parts:
+        own = [f"h{len(hosts) + number}" for number in range(1, part.hosts + 1)]
+        hosts += own
+        first.append(f"{own[0]}{NIC}")
+        links += ((host, f"{host}{NIC}", 2 * part.degree * rate_bps) for host in own)
+        links += (
+            (f"{own[one]}{NIC}", f"{own[other]}{NIC}", count * rate_bps) for (one, other), count in part.cables.items()
+        )
+    links += ((one, other, max(1, rate_bps // _BETWEEN)) for one, other in pairwise(first))
+    title = name or f"direct_{len(hosts)}_{parts[0].degree}"
+    document = {
+        "fabric": title,
+        "hosts": hosts,
+        "switches": [f"{host}{NIC}" for host in hosts],
+        "links": [
+            {"between": [one, other], "rate": rate_text(rate), "delay": duration_text(delay_s)}
+            for one, other, rate in links
+        ],
+    }
+    return parse_document(FabricSpec, document, title)
+
+
+def forwards(fabric: Fabric) -> bool:
+    """Return whether all switches of a fabric are NICs of its hosts, which forward."""
+    return all(switch.removesuffix(NIC) in fabric.hosts for switch in fabric.switches)
+
+
+def strides_of(fabric: Fabric) -> tuple[list[str], frozenset[int]] | None:
+    """Return the hosts and the strides of a fabric of direct connections that are rings of all hosts and nothing else.
+
+    None: it is another kind of fabric.
+    """
+    hosts = list(fabric.hosts)
+    number = {f"{host}{NIC}": at for at, host in enumerate(hosts)}
+    if number.keys() != fabric.switches.keys():
+        return None
+    near: dict[int, set[int]] = {at: set() for at in range(len(hosts))}
+    for one, other in fabric.usable_links:
+        if one in number and other in number:
+            near[number[one]].add((number[other] - number[one]) % len(hosts))
+            near[number[other]].add((number[one] - number[other]) % len(hosts))
+    strides = frozenset(near[0])
+    return (hosts, strides) if all(own == strides for own in near.values()) else None

@@ -1,0 +1,74 @@
+"""Blossom matching: cables for traffic that is no all-reduce (TopoOpt, W. Wang et al., NSDI '23, section 4.3).
+
+In each round, every host gets at most one cable, and the pairs with cables send each other as much as possible in all
+(J. Edmonds, Paths, Trees, and Flowers, 1965; networkx has it). Then what such a pair sends is halved, as a part of it
+is served, and the next round follows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import partial
+from heapq import nlargest
+
+Pair = tuple[int, int]
+"""Two hosts, the smaller number first."""
+
+
+def in_order(pair: Pair) -> Pair:
+    """Return the pair with the smaller number first."""
+    return min(pair), max(pair)
+
+
+MOST_PARTNERS = 32
+"""The partners of a host that are considered in a round, those with most traffic first.
+
+The matching of 1,024 hosts takes a time that grows with the number of pairs, of which all-to-all traffic has half a
+million. No host has more ports than this, and no pair beyond that wins one.
+"""
+
+
+def matching_rounds(sent: Mapping[Pair, float], free: Mapping[int, int]) -> Counter[Pair]:
+    """Return the cables between hosts with free ports, one round after the other until ports or traffic run out.
+
+    `sent` is what pairs send each other, in both directions together.
+    """
+    left = {pair: amount for pair, amount in sent.items() if amount > 0}
+    ports = Counter(dict(free))
+    cables: Counter[Pair] = Counter()
+    while True:
+        able = {pair: amount for pair, amount in left.items() if ports[pair[0]] > 0 and ports[pair[1]] > 0}
+        if not able:
+            return cables
+        for pair in maximum_matching(able):
+            cables[pair] += 1
+            ports.subtract(pair)
+            left[pair] /= 2
+
+
+def maximum_matching(sent: Mapping[Pair, float]) -> Iterator[Pair]:
+    """Yield the pairs of a matching of the largest sum, in ascending order."""
+    import networkx
+
+    graph: networkx.Graph[int] = networkx.Graph()
+    graph.add_weighted_edges_from((*pair, amount) for pair, amount in sorted(_largest(sent)))
+    yield from sorted(map(in_order, networkx.max_weight_matching(graph)))
+
+
+def _largest(sent: Mapping[Pair, float]) -> set[tuple[Pair, float]]:
+    """Return the pairs that are among those with most traffic of either host."""
+    of: dict[int, list[tuple[float, Pair]]] = {}
+    for pair, amount in sent.items():
+        for host in pair:
+            of.setdefault(host, []).append((amount, pair))
+    return {
+        (pair, amount)
+        for host, partners in of.items()
+        for amount, pair in nlargest(MOST_PARTNERS, partners, key=partial(_rank, host))
+    }
+
+
+def _rank(host: int, of: tuple[float, Pair]) -> tuple[float, int]:
+    """Return the rank among the partners of a host: by traffic, then near hosts first."""
+    return of[0], -abs(sum(of[1]) - 2 * host)

@@ -1,0 +1,58 @@
+"""Task graphs of TopoOpt's authors, against what they have published. They are not part of the repository.
+
+ECHELON_TOPOOPT_FIG16 names the directory simulation/scripts/fig16 of a copy of hipersys-team/TopoOpt.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+
+from echelon.documents import DocumentError
+from echelon.fabric.builders import one_tor
+from echelon.fabric.load import build_fabric
+from plugins.topoopt.bench.fig16 import MODELS, SWITCH_PS, iteration_s
+from plugins.topoopt.bench.flat_buffer import Table
+from plugins.topoopt.bench.task_graph import load_task_graph
+
+DIRECTORY = os.environ.get("ECHELON_TOPOOPT_FIG16")
+needs_graphs = pytest.mark.skipif(
+    DIRECTORY is None, reason="ECHELON_TOPOOPT_FIG16 names no copy of simulation/scripts/fig16 of hipersys-team/TopoOpt"
+)
+
+
+@needs_graphs
+@pytest.mark.parametrize(("model", "within"), [("dlrm", 0.06), ("vgg", 0.002)])
+@pytest.mark.parametrize("gbps", SWITCH_PS)
+def test_an_ideal_switch_takes_as_long_as_published(model: str, within: float, gbps: int) -> None:
+    graph = load_task_graph(Path(DIRECTORY or "") / "fattree" / "tgs" / f"{gbps}{model}_16.fbuf")
+    ours_s = iteration_s(graph, build_fabric(one_tor(16, gbps * 10**9)))
+    published_s = SWITCH_PS[gbps][MODELS.index(model)] / 1e12
+    assert ours_s == pytest.approx(published_s, rel=within)
+
+
+def test_a_buffer_is_read_field_by_field() -> None:
+    # A root of two fields: a number of 32 bits, and a vector of one table with a number of 64 bits.
+    offsets = struct.pack("<HHHH", 8, 12, 4, 8)
+    root = struct.pack("<iII", 8, 7, 4)
+    vector = struct.pack("<II", 1, 10)
+    inner_offsets = struct.pack("<HHH", 6, 12, 4)
+    inner = struct.pack("<iQ", 6, 2**40)
+    table = Table.root(struct.pack("<I", 12) + offsets + root + vector + inner_offsets + inner)
+    assert table.integer(0, "I") == 7
+    assert [one.integer(0, "Q") for one in table.tables(1)] == [2**40]
+    assert table.integer(2, "I") == 0
+    assert table.tables(3) == ()
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 64, b"job: yaml"])
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "graph.fbuf"
+    file.write_bytes(content)
+    with pytest.raises(DocumentError, match=r"is no task graph of FlexNet"):
+        load_task_graph(file)
+    with pytest.raises(DocumentError, match="No such file"):
+        load_task_graph(tmp_path / "absent")
