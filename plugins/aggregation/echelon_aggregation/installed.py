@@ -138,7 +138,7 @@ class TreeAtSwitch:
             found.append(entry("aggregation_member", {"tree": number, "port": port}, "from_parent"))
         return tuple(found)
 
-    def _holder(self, key: Mapping[str, Match]) -> TableEntry:
+    def _holder(self, key: dict[str, Match]) -> TableEntry:
         """Return the entry that says where an incomplete sum goes that gives its place up."""
         first, host = self.tree.workers[0], self.fabric.hosts[self.tree.fallback]
         return entry(
