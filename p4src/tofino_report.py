@@ -114,7 +114,12 @@ def tables(chips: Sequence[Chip], aggregation: Chip) -> str:
         parts += [f"### Stages of {chip.name}", _stages(chip)]
     parts += ["### Packet header vector and parsers", _header_vector(chips), _parsers(chips)]
     alone = [aggregation]
-    parts += ["### The program for aggregation", _overview(alone), _stages(aggregation), _header_vector(alone)]
+    parts += [
+        "### The program for aggregation",
+        _overview(alone),
+        _stages(aggregation),
+        _header_vector(alone, "program"),
+    ]
     return "\n\n".join(parts)
 
 
@@ -139,8 +144,8 @@ def _stages(chip: Chip) -> str:
     return _markdown(head, rows, left=(len(head) - 1,))
 
 
-def _header_vector(chips: Sequence[Chip]) -> str:
-    head = ["chip", "containers", "width in bits", "used", "bits in use"]
+def _header_vector(chips: Sequence[Chip], of: str = "chip") -> str:
+    head = [of, "containers", "width in bits", "used", "bits in use"]
     rows = [
         [
             chip.name,

@@ -78,7 +78,7 @@ class JobStore:
     def restore(self, snapshot: Snapshot) -> None:
         """Take over what was saved. Raises `DocumentError` for a job that this version cannot read."""
         settings = snapshot["settings"]
-        jobs = sorted(snapshot["jobs"].items(), key=lambda one: (float(one[1]["accepted_at"]), one[0]))
+        jobs = sorted(snapshot["jobs"].items(), key=lambda one: (float(one[1]["accepted_at"]), int(one[1]["number"])))
         for name, document in jobs:
             try:
                 self.keep(from_document(document))
@@ -196,6 +196,6 @@ def ends_of(a: str, b: str) -> LinkEnds:
     return (a, b) if a < b else (b, a)
 
 
-def _turn(job: RegisteredJob) -> tuple[float, str]:
+def _turn(job: RegisteredJob) -> tuple[float, int]:
     """Return what jobs are ordered by."""
-    return job.accepted_at, job.name
+    return job.accepted_at, job.number

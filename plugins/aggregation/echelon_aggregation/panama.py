@@ -30,11 +30,12 @@ class TreesByLoad:
         """What chooses the paths of connections."""
         self._one = one
         self._last: tuple[Fabric | None, tuple[Job, ...], dict[str, Routes]] = (None, (), {})
+        self._last_by: PathChooser = self.connections
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> dict[str, Routes]:
         """Return the paths by job. Raises `NoRouteError`."""
         present = tuple(jobs)
-        if self._last[0] is fabric and self._last[1] == present:
+        if self._last[0] is fabric and self._last[1] == present and self._last_by is self.connections:
             return self._last[2]
         routed = {name: dict(routes) for name, routes in self.connections.route(fabric, present).items()}
         busy_s: defaultdict[Link, float] = defaultdict(float)
@@ -73,5 +74,5 @@ class TreesByLoad:
             )
             routed[name][ends] = chosen
             place(chosen, size)
-        self._last = (fabric, present, dict(routed))
+        self._last, self._last_by = (fabric, present, dict(routed)), self.connections
         return self._last[2]

@@ -38,7 +38,6 @@ from echelon.targets.launching import Place, SwitchProcess
 from echelon_aggregation.installed import TreeAtSwitch, TreeRun, WorkerPort
 from echelon_aggregation.membership import VARIABLE, Member, Membership
 from echelon_aggregation.memory import TAKES, Grant
-from echelon_aggregation.virtual import built_program
 
 WORKERS, WINDOW, PORT, STORE_PORT = 4, 64, 5000, 29500
 PATIENCE_S = 900.0
@@ -97,8 +96,11 @@ class Testbed:
         make = self._target.session_factory(options)
         device = self._fabric.switches[name].device_id
 
+        softswitch = TARGETS["softswitch"]
+        program = softswitch.program(softswitch.aggregating())
+
         async def write() -> None:
-            async with make(name, self.switch.address, device, built_program(), queues=None) as session:
+            async with make(name, self.switch.address, device, program, queues=None) as session:
                 (await session.reconcile(Intent(name, parts, groups=(tree.group,)))).require()
 
         self._runner.run(write())

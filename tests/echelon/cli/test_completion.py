@@ -62,7 +62,7 @@ needs_fish = pytest.mark.skipif(shutil.which("fish") is None, reason="fish is no
 
 @needs_bash
 def test_commands_and_options_in_bash() -> None:
-    assert in_bash("echelon pol") == ["policy"]
+    assert in_bash("echelon policy") == ["policy"]
     assert {"submit", "list", "show", "remove"} <= set(in_bash("echelon job "))
     assert in_bash("echelon job submit --dry") == ["--dry-run"]
     assert in_bash("echelon --completion z") == ["zsh"]

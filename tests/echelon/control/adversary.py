@@ -156,7 +156,7 @@ class Adversary(World):
         assert len({job.number for job in jobs.values()}) == len(jobs), "two jobs have one number"
         stored = self.store.load()["jobs"]
         assert {name: job.to_document() for name, job in jobs.items()} == stored
-        turns = [(job.accepted_at, name) for name, job in jobs.items()]
+        turns = [(job.accepted_at, job.number) for job in jobs.values()]
         assert turns == sorted(turns), "a restart would put the jobs into another order"
         saved = self.store.load()["settings"].get("drained", {"links": []})["links"]
         assert self.machine.jobs.drained == {tuple(link) for link in saved}, "what is down was taken for drained"

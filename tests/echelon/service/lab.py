@@ -33,7 +33,9 @@ from echelon.fabric.load import load_fabric
 from echelon.fabric.model import Fabric
 from echelon.service.store import Candidate, open_store
 
-PATIENCE_S = 300.0
+PATIENCE_S = 60.0
+SEARCHED_S = 300.0
+"""How long searches for plans may take on a busy machine, where they run when nothing else does."""
 RULE = {"plan": "rule"}
 """Parameters of `echelon` without searches, which take seconds of a processor and change the plan again."""
 
@@ -418,7 +420,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 def settle(client: Client) -> None:
     """Wait until nothing is under way, and every switch is ready."""
-    give_up_at = time.monotonic() + PATIENCE_S
+    give_up_at = time.monotonic() + SEARCHED_S
     while not ((status := client.status()).settled and not status.searching and set(status.switches) == {"ready"}):
         assert time.monotonic() < give_up_at, (client.status(), client.switches())
         time.sleep(0.02)

@@ -15,7 +15,7 @@ from typing import Any
 from echelon.client import Client, ClientError
 from tests.echelon.service.forked import ForkedDaemon, Site
 from tests.echelon.service.holdings import assert_exactly
-from tests.echelon.service.lab import PATIENCE_S, ring
+from tests.echelon.service.lab import SEARCHED_S, ring
 
 NAMES = ("a", "b", "c", "d")
 HOSTS = ("h1", "h2", "h3", "h4")
@@ -75,7 +75,7 @@ def state(site: Site, client: Client) -> State:
 def settled(client: Client) -> Any:
     """Wait until nothing is under way, every switch is ready and no link is taken for down, as that of a switch that
     answers too late is; return the status."""
-    give_up_at = time.monotonic() + PATIENCE_S
+    give_up_at = time.monotonic() + SEARCHED_S
     while not (
         (status := client.status()).settled
         and not status.searching

@@ -127,7 +127,7 @@ def group(
 
     The numbers are those of this registration: to train again, remove the job and register it anew.
 
-    Example: echelon aggregation group resnet --wire ens1 >group.yaml
+    Example: echelon aggregation group resnet --wire ens1
     """
     import yaml
 
