@@ -22,11 +22,12 @@ EXTRAS = {
 }
 """The extra that has a package, by the name under which it is imported."""
 
-_STUDY = ("coflows", "evaluate", "experiment", "job.new", "place", "sweep", "traffic.receive", "traffic.send")
+_STUDY = ("advise", "coflows", "evaluate", "experiment", "job.new", "place", "sweep", "traffic.receive", "traffic.send")
 PLUG_INS = {
     "echelon.commands": {
         **dict.fromkeys(_STUDY, "study"),
         **dict.fromkeys(("agent", "capture"), "torch"),
+        "aggregation": "aggregation",
         "import": "importers",
         "topology": "topoopt",
         "view": "web",
