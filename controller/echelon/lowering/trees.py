@@ -37,7 +37,7 @@ class JobTree:
     """A tree of a job, and the flows that go over it."""
 
     number: int
-    """From 1, the same at all switches. It comes back as late as possible."""
+    """The number of the tree, from 1: the same at all switches. It comes back as late as possible."""
     session: int
     """The number of the job: of two jobs that have the tree one after the other, packets tell which they are of."""
     flows: tuple[FlowPlan, ...]

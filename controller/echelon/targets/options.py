@@ -10,7 +10,7 @@ from echelon.documents import Section
 
 
 class V1modelOptions(Section):
-    """Which of the programs that come with Echelon a switch runs."""
+    """The choice of the program that a switch runs, of those that come with Echelon."""
 
     program: Annotated[
         Literal["ranking", "aggregation"],

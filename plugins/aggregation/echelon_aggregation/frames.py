@@ -22,7 +22,7 @@ _ENDS = struct.Struct("!12xH B B 4x H x B 2x 4s 4s H H H")
 _CONGESTED = 0b11
 _IN_PARTS = 0x3FFF
 SHIM_KEY, SHIM_STAMP = slice(43, 48), slice(54, 62)
-"""Where a frame says which flow of which iteration it is of, and what its sender knows of that iteration."""
+"""The places in a frame of its flow and iteration, and of what its sender knows of that iteration."""
 _LARGEST_FRAME = 1 << 16
 _BUFFER_BYTES = 4 << 20
 _BATCH = 64

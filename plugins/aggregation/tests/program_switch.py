@@ -133,7 +133,7 @@ class OnBmv2:
     """The program on BMv2, with gRPC instead of interfaces."""
 
     burst = 12
-    """With five copies each, these fit a queue."""
+    """The packets of which five copies each fit a queue."""
 
     def __init__(self, schema: P4Schema) -> None:
         self.installed: dict[Key, Item] = {}

@@ -1,4 +1,4 @@
-"""Which policy to take for given jobs on a given fabric: all of them on the fluid engine, ranked.
+"""Advice on the policy to take for given jobs on a given fabric: all of them on the fluid engine, ranked.
 
 Every policy runs twice: as if job files were right, and as if sizes and computing of each job were misjudged by up to
 `DOUBT` and phases were unknown. The advice follows the first and says what the second changes.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from echelon_topoopt.degrees import group_rings, ring_ports
@@ -53,11 +54,15 @@ class Topology:
                 found += [(order, width)] if members == 2 else [(order, width), (order[::-1], width)]
         return tuple(found) or ((self._shortest(group, strides), 1),)
 
+    @cached_property
+    def _graph(self) -> networkx.Graph[int]:
+        return graph_of(range(self.hosts), self.cables)
+
     def hops(self, start: int) -> dict[int, int]:
         """Return the hops from a host to each that can be reached."""
         import networkx
 
-        return dict(networkx.single_source_shortest_path_length(graph_of(range(self.hosts), self.cables), start))
+        return dict(networkx.single_source_shortest_path_length(self._graph, start))
 
     def _shortest(self, group: Group, strides: Sequence[int]) -> Group:
         hops = {member: self.hops(member) for member in group}

@@ -229,7 +229,7 @@ def test_the_first_topology_has_the_papers_share(spec: JobSpec) -> None:
 
 
 def test_ports_go_to_what_is_waited_for() -> None:
-    """By bytes the third port of each host is for what nobody waits for; by tardiness it is for the chain."""
+    """The third port of each host goes to what nobody waits for if bytes decide, and to the chain if tardiness does."""
     judge = Judge(two_kinds(), RATE)
     first = parallelisations(two_kinds())[0]
     by_bytes = judge.candidate(first, topologies(first, 3)[0])

@@ -40,8 +40,11 @@ ACCEPTS_AT_A_TIME = 64
 """Number of connections accepted before other work of the event loop has its turn."""
 RETRY_S = 1.0
 """How long to wait before accepting again after a failure, for example when the machine has no descriptors left."""
-DESCRIPTORS_IN_RESERVE = 24
-"""File descriptors kept for the store, threads and the log, beside those for switches."""
+FEWEST_WAITING = 16
+"""Number of clients without a token that may wait however few descriptors the process has: without one, none of them
+would be served."""
+DESCRIPTORS_IN_RESERVE = 24 + FEWEST_WAITING
+"""File descriptors kept for the store, threads, the log and those who wait, beside those for switches."""
 DESCRIPTORS_PER_SWITCH = 6
 """File descriptors kept for each switch: P4Runtime, gNMI, queues, and name resolution while it connects."""
 HEADER_BYTES = 32 << 10
@@ -92,13 +95,13 @@ def affordable(limits: ConnectionLimits, switches: int) -> tuple[ConnectionLimit
     total = max(FEWEST, descriptors - reserved)
     if total >= limits.total:
         # Clients that wait take what no connection needs.
-        return replace(limits, waiting=min(limits.waiting, total - limits.total)), None
+        return replace(limits, waiting=min(limits.waiting, FEWEST_WAITING + total - limits.total)), None
     warning = (
         f"the API accepts {total} connections at a time, not {limits.total}: this process may open {descriptors} "
         f"files, and {reserved} of these are for {switches} switches, store and log "
         f"(raise LimitNOFILE or 'ulimit -n' to {reserved + limits.total}, or lower limits.connections)"
     )
-    return replace(limits, total=total, waiting=0), warning
+    return replace(limits, total=total, waiting=FEWEST_WAITING), warning
 
 
 class _StrictConnection(h11.Connection):
@@ -329,13 +332,14 @@ class Listener:
 
     def _refuse(self, accepted: socket.socket, origin: str, problem: str) -> None:
         accepted.close()
-        log.warning("connection refused", address=origin, problem=problem)
+        # Strangers must not fill the log either.
+        if not self._rates.admit("told", 1):
+            log.warning("connection refused", address=origin, problem=problem)
 
     def _arrival(self) -> tuple[socket.socket, str] | None:
         """Accept a connection, and return it with its origin; None: there is none, or no descriptor for it."""
         try:
             accepted, address = self._socket.accept()
-            return accepted, _origin(address)
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return None
         except OSError as error:
@@ -345,6 +349,7 @@ class Listener:
                 loop.remove_reader(self._socket.fileno())
                 self._retry = loop.call_later(RETRY_S, self.start)
             return None
+        return accepted, _origin(address)
 
     def _rivals(self, origin: str, part: float) -> Collection[ClientConnection]:
         """Return the connections of which one must close for another one from `origin`; empty: none needs to.

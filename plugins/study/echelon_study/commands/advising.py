@@ -31,7 +31,10 @@ def advise(
     ] = None,
     policy: Annotated[
         list[str] | None,
-        typer.Option(help="Consider this policy, e.g. 'echelon(order=setf)'; repeatable. Default: all of them."),
+        typer.Option(
+            help="Consider this policy, e.g. 'echelon(order=setf)'; repeatable. Default: every policy that "
+            "comes with Echelon."
+        ),
     ] = None,
     iterations: Annotated[
         int, typer.Option(help="Length of a run, in iterations of the slowest job alone.", min=3)
@@ -85,15 +88,13 @@ def _scenario(jobs: list[Path], fabric: Path, directory: Path) -> Path:
 
 
 def _choices(given: list[str] | None) -> tuple[Any, Mapping[str, str]]:
+    """Return the policies to consider, and what each needs by label."""
     from echelon.cli.runs import policy_choice
     from echelon.lab.scenarios.scenario import PolicyChoice
-    from echelon.policies.registry import described
+    from echelon.policies.registry import described, own_policy_names
 
-    found = described()
-    # A policy that says nothing of itself is for jobs of its own kind.
-    names = [one.name for one in found if one.needs]
-    choices = [policy_choice(text) for text in given] if given else [PolicyChoice(name) for name in names]
-    needs = {one.name: one.needs for one in found}
+    choices = [policy_choice(text) for text in given] if given else [PolicyChoice(name) for name in own_policy_names()]
+    needs = {one.name: one.needs for one in described()}
     return tuple(dict.fromkeys(choices)), {choice.label: needs.get(choice.name, "") for choice in choices}
 
 

@@ -306,6 +306,7 @@ def test_connections_leave_descriptors_for_switches(few_files: int) -> None:
     assert lowered.request_s == wanted.request_s
     assert warning is not None
     assert str(lowered.total) in warning
+    assert lowered.waiting > 0, "clients without a token would all be refused"
     fewer, _ = affordable(wanted, switches=20)
     assert fewer.total < lowered.total - 10
     assert affordable(wanted, switches=10_000)[0].total == FEWEST
