@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from fractions import Fraction
 from functools import cache
@@ -235,13 +235,16 @@ def parse_document(model: type[S], data: object, file: str, context: Mapping[str
     try:
         return model.model_validate(data, context=None if context is None else dict(context))
     except ValidationError as error:
-        faults = error.errors(include_url=False)
-        # A list whose items are all at fault counts as too short.
-        inner = {fault["loc"][:-depth] for fault in faults for depth in range(1, len(fault["loc"]))}
-        kept = [fault for fault in faults if fault["type"] != "too_short" or fault["loc"] not in inner]
-        first, *others = [_document_error(file, fault) for fault in kept]
-        first.others = tuple(others)
-        raise first from None
+        raise _first(file, error.errors(include_url=False)) from None
+
+
+def _first(file: str, faults: Sequence[ErrorDetails]) -> DocumentError:
+    # A list whose items are all at fault counts as too short.
+    inner = {fault["loc"][:-depth] for fault in faults for depth in range(1, len(fault["loc"]))}
+    kept = [fault for fault in faults if fault["type"] != "too_short" or fault["loc"] not in inner]
+    first, *others = [_document_error(file, fault) for fault in kept]
+    first.others = tuple(others)
+    return first
 
 
 def _document_error(file: str, error: ErrorDetails) -> DocumentError:

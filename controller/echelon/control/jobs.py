@@ -24,6 +24,8 @@ MOST_BUILT = 100_000
 """The most steps of a graph that the controller builds, by `Paradigm.step_count`: some seconds of work."""
 MOST_WORK = 20_000_000
 """The most dependencies that are followed to build it: some seconds, too."""
+LIGHT_STEPS = 2_000
+"""The most steps of a graph that is built beside the event loop: some tenths of a second of work, in small portions."""
 MOST_WAITS = 2_000_000
 """The most dependencies that it has then. Planning follows each a dozen times."""
 LAST_NUMBER = 0xFFFF
@@ -116,6 +118,11 @@ class RegisteredJob:
         """Return whether the graph is built, or known to be impossible."""
         return "_implied" in vars(self)
 
+    @property
+    def is_light(self) -> bool:
+        """Return whether building the graph holds up nothing else in the same process."""
+        return self.is_judged or self.spec.paradigm.step_count(len(self.spec.workers)) <= LIGHT_STEPS
+
     @cached_property
     def reported(self) -> Job:
         """The graph that the spec implies, with the reported arrangement functions and the measured sizes.
@@ -205,6 +212,10 @@ class RegisteredJob:
         twin = altered(self)
         _ = twin.job
         return twin
+
+    def with_graph_of(self, copied: RegisteredJob) -> RegisteredJob:
+        """Return the job with the graph that was built for a copy of it."""
+        return altered(self, **{name: vars(copied)[name] for name in ("_implied", "profiled", "reported", "job")})
 
     def is_expected_as(self, other: RegisteredJob) -> bool:
         """Return whether both jobs have the same spec and reports, so that observations of one can be judged by those

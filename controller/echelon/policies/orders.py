@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from math import isqrt
 from statistics import median
 from typing import Any, Protocol
@@ -196,7 +196,7 @@ class Blended:
 
     def __init__(self, rule: Rule = MEMORY) -> None:
         self._rule = rule
-        self._levels = Kept(self._relative)
+        self._levels = Kept(partial(_relative, rule))
 
     def urgency(
         self, facts: JobFacts, now_s: Number, flow: ActiveFlow, deadline_s: Number, memory_s: Number = 0
@@ -208,12 +208,10 @@ class Blended:
     def levels(self, jobs: Mapping[str, JobFacts]) -> Mapping[str, Levels]:
         return self._levels.update(dict(zip(jobs, zip(jobs.values(), strict=True), strict=True)))
 
-    def _relative(self, facts: JobFacts) -> Levels:
-        rule = self._rule
-        relative = Relative(
-            facts.unit_s(rule), facts.head_start(rule), facts.latest_alone_s, facts.alone_s / IDLE, STEPS
-        )
-        return Levels((), relative=relative, latest=rule.latest, left=rule.left, together=rule.together)
+
+def _relative(rule: Rule, facts: JobFacts) -> Levels:
+    relative = Relative(facts.unit_s(rule), facts.head_start(rule), facts.latest_alone_s, facts.alone_s / IDLE, STEPS)
+    return Levels((), relative=relative, latest=rule.latest, left=rule.left, together=rule.together)
 
 
 UNIT_TOLERANCE = Fraction(5, 4)

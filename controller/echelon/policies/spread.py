@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from echelon.allocation import Link
@@ -26,7 +27,7 @@ class Spread:
         self._queues = queues
         self._first: dict[str, int] = {}
         """The index into the queues at which each job begins."""
-        self._flows = Kept(self._of_job)
+        self._flows = Kept(partial(_spread, queues))
 
     def update(self, jobs: Sequence[Job], paths: Mapping[str, Paths]) -> Mapping[str, tuple[FlowPlan, ...]]:
         """Return the queues by job; the same object as at the last call if the job is the same and has the same
@@ -45,21 +46,22 @@ class Spread:
             raise ValueError(f"a job begins at none of {len(self._queues)} queues")
         self._first = first
 
-    def _of_job(self, job: Job, paths: Paths, first: int) -> tuple[FlowPlan, ...]:
-        size = len(self._queues)
-        queue: dict[str, int] = {}
-        links = {path: links_of(path)[1:] for path in set(paths.values())}  # a host's own link has no queues
-        grouped = {name for echelonflow in job.echelonflows for name in echelonflow.flows}
-        alone = [(flow.name,) for flow in job.flows if flow.name not in grouped]
-        for group in (*(echelonflow.flows for echelonflow in job.echelonflows), *alone):
-            used: Counter[tuple[Link, int]] = Counter()
-            for name in group:
-                ports = links[paths[name]]
-                turns = range(first, first + size)
-                turn = min(turns, key=lambda k: (max((used[link, k % size] for link in ports), default=0), k))
-                used.update((link, turn % size) for link in ports)
-                queue[name] = self._queues[turn % size]
-        return tuple(FlowPlan(job.name, flow, Fixed(queue[flow]), path) for flow, path in paths.items())
+
+def _spread(queues: Sequence[int], job: Job, paths: Paths, first: int) -> tuple[FlowPlan, ...]:
+    size = len(queues)
+    queue: dict[str, int] = {}
+    links = {path: links_of(path)[1:] for path in set(paths.values())}  # a host's own link has no queues
+    grouped = {name for echelonflow in job.echelonflows for name in echelonflow.flows}
+    alone = [(flow.name,) for flow in job.flows if flow.name not in grouped]
+    for group in (*(echelonflow.flows for echelonflow in job.echelonflows), *alone):
+        used: Counter[tuple[Link, int]] = Counter()
+        for name in group:
+            ports = links[paths[name]]
+            turns = range(first, first + size)
+            turn = min(turns, key=lambda k: (max((used[link, k % size] for link in ports), default=0), k))
+            used.update((link, turn % size) for link in ports)
+            queue[name] = queues[turn % size]
+    return tuple(FlowPlan(job.name, flow, Fixed(queue[flow]), path) for flow, path in paths.items())
 
 
 def _beginnings(before: Mapping[str, int], jobs: Sequence[str], size: int) -> dict[str, int]:

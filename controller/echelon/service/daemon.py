@@ -34,14 +34,15 @@ from echelon.service.store import Candidate, Leadership, Store, StoreError, Stor
 from echelon.service.store.base import EmptyStoreError
 from echelon.service.told import Metrics
 
-_COLLECT_PERIOD_S = 1.0
+_COLLECT_PERIOD_S = 0.1
 _FEW_OBJECTS = 50_000
 """The number of new objects up to which a collection is not worth its time."""
-_MANY_OBJECTS = 2_000_000
-"""The number of new objects from which they are looked at even while a change is under way, so that garbage cannot
-fill the memory."""
-_FULL_PERIOD_S = 600.0
-"""The least time from one full collection to the next."""
+_MANY_OBJECTS = 100_000
+"""The number of new objects that are left to the next full collection: to look at them holds up the event loop."""
+_MOST_UNSEEN = 10_000_000
+"""The number of new objects that nobody has looked at from which a full collection is due."""
+_FULL_PERIOD_S = 3600.0
+"""The longest time from one full collection to the next, unless their share of the time is too large."""
 _FULL_SHARE = 1 / 1000
 """The largest share of the time that full collections take."""
 BAD_INPUT = 2
@@ -303,13 +304,15 @@ async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable
     collections look at them.
 
     A plan is made of very many objects, hardly any of which are garbage in cycles. By its own rule the collector would
-    look at them again and again while more are made. Here it looks at new objects when nothing is under way, and then
-    leaves them alone until a full collection. Full collections take a small share of the time, however many objects
-    there are.
+    look at them again and again while more are made. Here it looks at new objects when nothing is under way, unless
+    there are very many, and then leaves them alone until a full collection. That holds up the event loop, so it is
+    rare, and takes a small share of the time, however many objects there are. It is due also while changes never end,
+    so that garbage cannot fill the memory.
     """
     gc.disable()
     try:
-        due_s = time.monotonic() + _look_at_all()
+        may_at_s, due_s = _look_at_all()
+        unseen = 0
         was_quiet = was_starting = has_started = False
         while True:
             await asyncio.sleep(_COLLECT_PERIOD_S)
@@ -323,9 +326,14 @@ async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable
             was_starting = now_starting
             new = gc.get_count()[0]
             are_many = new > _MANY_OBJECTS and not now_starting
-            if (stays_quiet or are_many) and time.monotonic() >= due_s:
-                due_s = time.monotonic() + _look_at_all()
-            elif are_many or (stays_quiet and new > _FEW_OBJECTS):
+            too_many = unseen > _MOST_UNSEEN
+            if (stays_quiet or are_many or too_many) and time.monotonic() >= (may_at_s if too_many else due_s):
+                may_at_s, due_s = _look_at_all()
+                unseen = 0
+            elif are_many:
+                gc.freeze()
+                unseen += new
+            elif stays_quiet and new > _FEW_OBJECTS:
                 gc.collect()
                 gc.freeze()
             was_quiet = now_quiet
@@ -334,13 +342,16 @@ async def collect_when_quiet(is_quiet: Callable[[], bool], is_starting: Callable
         gc.enable()
 
 
-def _look_at_all() -> float:
-    """Collect among all objects, and return the seconds until that is due again."""
+def _look_at_all() -> tuple[float, float]:
+    """Collect among all objects. Return when that may be done again, and when it is due again, in seconds of the
+    monotonic clock."""
     began_s = time.monotonic()
     gc.unfreeze()
     gc.collect()
     gc.freeze()
-    return max(_FULL_PERIOD_S, (time.monotonic() - began_s) / _FULL_SHARE)
+    ended_s = time.monotonic()
+    may_at_s = ended_s + (ended_s - began_s) / _FULL_SHARE
+    return may_at_s, max(may_at_s, ended_s + _FULL_PERIOD_S)
 
 
 def notify_ready(status: str = "") -> bool:

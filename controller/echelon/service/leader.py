@@ -11,24 +11,26 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from echelon.control import effects, events, facts
 from echelon.control.effects import BuildJob, Compare, Effect, PlanningWork
-from echelon.control.errors import ServiceError
+from echelon.control.errors import ServiceError, UnavailableError
 from echelon.control.events import Event, Instant, Request
+from echelon.control.jobs import RegisteredJob
 from echelon.control.machine import OVER, Machine, Settings
 from echelon.control.planning import Planner
 from echelon.control.records import Changes
 from echelon.documents import DocumentError
 from echelon.service import logs
 from echelon.service.loop import MachineLoop
-from echelon.service.search_process import SearchProcess
 from echelon.service.store import Leadership, NotLeaderError, Store, StoreError
 from echelon.service.store.base import EmptyStoreError
 from echelon.service.switches import Switches
 from echelon.service.told import Metrics, named, tell_fact
 from echelon.service.trail import Origin, Trail
+from echelon.service.work_process import LOWEST, WorkLostError, WorkProcess
 from echelon.southbound.election import ElectionError, election_id, outranking
 from echelon.southbound.errors import SouthboundError
 from echelon.targets import TARGETS
@@ -79,7 +81,7 @@ class Leader(MachineLoop):
         self._about: dict[str, Any] = {}
         """The fields of log records about the event that is being handled."""
         self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[effects.Answer], Any]]] = {}
-        self._alarms: set[asyncio.TimerHandle] = set()
+        self._alarms: dict[int, asyncio.TimerHandle] = {}
         self._counting: asyncio.TimerHandle | None = None
         self._saving: set[asyncio.Task[None]] = set()
         """Tasks that save. Unlike others they do not end with `run`, because a change that reaches the disk is
@@ -88,8 +90,10 @@ class Leader(MachineLoop):
         self._planning = ThreadPoolExecutor(1, thread_name_prefix="planning")
         # A thread of its own: a controller that starts with many jobs times all of them.
         self._timing = ThreadPoolExecutor(1, thread_name_prefix="alone")
-        self._search_process = SearchProcess()
+        self._search_process = WorkProcess(LOWEST)
         self._searching = ThreadPoolExecutor(1, thread_name_prefix="searching")
+        self._build_process = WorkProcess()
+        self._building = ThreadPoolExecutor(1, thread_name_prefix="building")
         self._searches: set[asyncio.Task[None]] = set()
         """Tasks that search for better plans. They end with `run`; they take long, and hold up nothing."""
         self._over = False
@@ -166,7 +170,7 @@ class Leader(MachineLoop):
             self._over = True
             # Clients that wait for a job are told.
             self.submit(events.LeadershipLost())
-            for alarm in self._alarms:
+            for alarm in self._alarms.values():
                 alarm.cancel()
             if self._counting is not None:
                 self._counting.cancel()
@@ -174,9 +178,10 @@ class Leader(MachineLoop):
             for task in unfinished:
                 task.cancel()
             await asyncio.gather(*unfinished, return_exceptions=True)
-            self._search_process.end()
-            self._searching.submit(self._search_process.close)
-            self._searching.shutdown(wait=False)
+            for process, thread in ((self._search_process, self._searching), (self._build_process, self._building)):
+                process.end()
+                thread.submit(process.close)
+                thread.shutdown(wait=False)
             self._planning.shutdown(wait=False, cancel_futures=True)
             self._timing.shutdown(wait=False, cancel_futures=True)
             self._metrics.leadership(None)
@@ -257,6 +262,8 @@ class Leader(MachineLoop):
             case effects.UseTerm(term):
                 self._metrics.leadership(term)
                 self.switches.set_term(term)
+            case effects.BuildJob() if not effect.job.is_light:
+                self._start(self._build_apart(effect))
             case effects.BuildJob() | effects.Compare():
                 self._start(self._compute(effect, None))
             case effects.SearchPlan():
@@ -314,12 +321,12 @@ class Leader(MachineLoop):
             self._failure.set_exception(error)
 
     def _set_alarm(self, effect: effects.SetAlarm) -> None:
-        def ring() -> None:
-            self._alarms.discard(handle)
-            self.submit(effect.alarm)
+        number = next(self._numbers)
+        self._alarms[number] = asyncio.get_running_loop().call_later(effect.delay_s, self._ring, number, effect.alarm)
 
-        handle = asyncio.get_running_loop().call_later(effect.delay_s, ring)
-        self._alarms.add(handle)
+    def _ring(self, number: int, alarm: events.Alarm) -> None:
+        del self._alarms[number]
+        self.submit(alarm)
 
     async def _save(self, effect: effects.Save) -> None:
         began = time.perf_counter()
@@ -345,9 +352,27 @@ class Leader(MachineLoop):
     async def _compute(self, effect: BuildJob | Compare | PlanningWork, executor: Executor | None) -> None:
         self.submit(await asyncio.get_running_loop().run_in_executor(executor, effect.run))
 
+    async def _build_apart(self, effect: BuildJob) -> None:
+        """Build a large graph in another process: here it would hold the interpreter for many milliseconds at once."""
+        work = partial(self._build_process.run, effect.run)
+        try:
+            answer = await asyncio.get_running_loop().run_in_executor(self._building, work)
+        except WorkLostError as error:
+            reason = f"the job cannot be built: {error.reason} (try again, or make it smaller)"
+            answer = events.JobBuilt(effect.request, UnavailableError(reason))
+        else:
+            if isinstance(answer.built, RegisteredJob):
+                answer = events.JobBuilt(effect.request, effect.job.with_graph_of(answer.built))
+        self.submit(answer)
+
     async def _search(self, effect: effects.SearchPlan) -> None:
-        work = self._search_process.run
-        self.submit(await asyncio.get_running_loop().run_in_executor(self._searching, work, effect))
+        work = partial(self._search_process.run, partial(effect.run, time.perf_counter))
+        answer: events.SearchFound | events.SearchFailed
+        try:
+            answer = await asyncio.get_running_loop().run_in_executor(self._searching, work)
+        except WorkLostError as error:
+            answer = events.SearchFailed(effect.number, f"the search: {error.reason}", error.retry)
+        self.submit(answer)
 
     async def _time_alone(self, effect: effects.TimeAlone) -> None:
         try:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -119,6 +122,22 @@ def test_a_plan_does_not_say_less_for_having_been_made_before(
                 assert isinstance(now.ranking, Deadline)
                 assert now.ranking.offset_s == then.ranking.offset_s
                 assert now.ranking.echelonflow == then.ranking.echelonflow
+
+
+@pytest.mark.parametrize("name", policy_names())
+def test_a_policy_that_nobody_needs_is_gone_at_once(name: str) -> None:
+    """It is in no cycle: it holds very many objects, and dry runs copy it. So does what it holds of its jobs."""
+    policy = make_policy(name)
+    policy.plan([ring("a", ["h1", "h5"]), ring("b", ["h1", "h6"])], FABRIC)
+    gc.disable()
+    try:
+        twin = deepcopy(policy)
+        twin.plan([job := ring("a", ["h2", "h5"])], FABRIC)
+        gone = [weakref.ref(twin), weakref.ref(job)]
+        del twin, job
+        assert [one() for one in gone] == [None, None]
+    finally:
+        gc.enable()
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -55,6 +55,8 @@ def test_nothing_is_collected_while_a_change_is_under_way() -> None:
 
 def test_garbage_cannot_fill_the_memory_while_changes_never_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon, "_MANY_OBJECTS", 3000)
+    monkeypatch.setattr(daemon, "_MOST_UNSEEN", 3000)
+    monkeypatch.setattr(daemon, "_FULL_SHARE", 1.0)
     assert asyncio.run(_collecting(quiet=False))
     assert not asyncio.run(_collecting(quiet=False, starting=True))
 

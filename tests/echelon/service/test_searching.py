@@ -1,124 +1,18 @@
-"""Searches for better plans in a process of their own, which may die, and in a daemon that is killed."""
+"""Searches for better plans in a daemon that is killed, or whose searching process is."""
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
-import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from echelon.client import Client
-from echelon.control.effects import SearchPlan
-from echelon.control.events import SearchFailed, SearchFound
-from echelon.plan import PlanError
-from echelon.policies.base import Choice
 from echelon.service.api.plan import PlanResource
-from echelon.service.search_process import SearchProcess
 from tests.echelon.service.conftest import Build, Service
 from tests.echelon.service.holdings import assert_exactly
 from tests.echelon.service.lab import PAIR, PATIENCE_S, ring, settle, until
-
-GROUP = frozenset({"a", "b"})
-
-
-class Finds:
-    """A search that finds which process it ran in, after it has printed something."""
-
-    group = GROUP
-
-    def run(self) -> Choice:
-        print("this is no answer")
-        return os.getpid(), os.getpriority(os.PRIO_PROCESS, 0)  # type: ignore[return-value]
-
-
-class Fails:
-    group = GROUP
-
-    def run(self) -> Choice:
-        raise PlanError("there is no plan")
-
-
-class Lasts:
-    """A search that lasts until its process ends. It says that it has begun."""
-
-    group = GROUP
-
-    def __init__(self, begun: Path) -> None:
-        self._begun = begun
-
-    def run(self) -> Choice:
-        self._begun.touch()
-        while True:
-            time.sleep(0.01)
-
-
-@pytest.fixture
-def process() -> Iterator[SearchProcess]:
-    made = SearchProcess()
-    yield made
-    made.close()
-
-
-def found(process: SearchProcess, number: int = 1) -> tuple[int, int]:
-    """Return where a search was run, and how nice that was."""
-    event = process.run(SearchPlan(number, Finds()))
-    assert isinstance(event, SearchFound)
-    assert event.number == number
-    return event.choice  # type: ignore[return-value]
-
-
-def test_searches_run_in_one_process_that_gives_way(process: SearchProcess) -> None:
-    assert process.pid is None, "it is started when it is needed"
-    pid, nice = found(process)
-    assert pid == process.pid != os.getpid()
-    assert nice == 19
-    assert process.run(SearchPlan(2, Fails())) == SearchFailed(2, "there is no plan")
-    assert found(process, 3) == (pid, nice)
-
-
-def test_what_cannot_be_handed_over_is_said(process: SearchProcess) -> None:
-    class Local(Finds):
-        pass
-
-    event = process.run(SearchPlan(1, Local()))
-    assert isinstance(event, SearchFailed)
-    assert not event.retry
-    assert found(process)
-
-
-def test_a_search_can_be_ended(process: SearchProcess, tmp_path: Path) -> None:
-    begun = tmp_path / "begun"
-
-    def end() -> None:
-        until(begun.exists, "the search does not begin")
-        process.end()
-
-    ender = threading.Thread(target=end)
-    ender.start()
-    event = process.run(SearchPlan(1, Lasts(begun)))
-    ender.join()
-    assert isinstance(event, SearchFailed)
-    assert event.retry
-    # Another process takes the next one, also if nothing was under way.
-    for _ in range(2):
-        pid, _ = found(process)
-        process.end()
-        assert found(process)[0] != pid
-
-
-def test_a_process_that_was_killed_is_replaced(process: SearchProcess) -> None:
-    pid, _ = found(process)
-    os.kill(pid, signal.SIGKILL)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    event = process.run(SearchPlan(2, Finds()))
-    assert isinstance(event, SearchFailed)
-    assert event.retry
-    assert found(process)[0] != pid
-
+from tests.echelon.service.workers import runs, worker
 
 # -- the daemon --------------------------------------------------------------------------------------------------------
 
@@ -164,40 +58,19 @@ def test_a_daemon_that_is_killed_while_it_searches_searches_again(build: Build) 
     with lab.client(daemon) as client:
         for spec in JOBS:
             client.register_job(spec)
-    worker = _worker(daemon.pid)
+    searching = worker(daemon.pid)
     daemon.kill()
-    until(lambda: not _runs(worker), "the process that searches outlives the service")
+    until(lambda: not runs(searching), "the process that searches outlives the service")
     daemon = lab.daemon()
     with lab.client(daemon) as client:
         first = chosen(client)
         # And if its process is killed instead, the service goes on, with the plan that it has.
-        os.kill(_worker(daemon.pid), signal.SIGKILL)
+        os.kill(worker(daemon.pid), signal.SIGKILL)
         client.register_job(ring("e", ["h1", "h2"]))
         assert client.job("e", wait_s=PATIENCE_S).state == "installed"
         daemon.wait_event("no better plan was chosen")
         assert client.not_ready() is None
         assert first[0]
-
-
-def _worker(pid: int) -> int:
-    """Return the process of a daemon that searches, as soon as there is one."""
-    found: list[int] = []
-
-    def look() -> bool:
-        children = Path(f"/proc/{pid}/task").glob("*/children")
-        pids = [int(child) for path in children for child in path.read_text().split()]
-        found[:] = [child for child in pids if b"search_process" in Path(f"/proc/{child}/cmdline").read_bytes()]
-        return bool(found)
-
-    until(look, "no process searches")
-    return found[0]
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.xdist_group("daemon")

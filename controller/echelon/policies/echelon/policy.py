@@ -91,7 +91,11 @@ class Echelon:
         self._kept = _Given({})
         """The paths that connections keep."""
         self._capacities: Mapping[Link, Fraction] = {}
-        self.carried = self
+
+    @property
+    def carried(self) -> Self:
+        """What goes from plan to plan: the policy itself."""
+        return self
 
     # -- plans ---------------------------------------------------------------------------------------------------------
 

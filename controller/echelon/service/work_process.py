@@ -1,5 +1,4 @@
-"""The process that searches for better plans. It leaves the event loop its processor, and gives way to everything
-else."""
+"""Processes for work that takes long, so that the event loop has its interpreter for itself."""
 
 from __future__ import annotations
 
@@ -9,64 +8,76 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
-from echelon.control.effects import SearchPlan
-from echelon.control.events import SearchFailed, SearchFound
-
-_LOWEST = 19
+LOWEST = 19
+"""The niceness of work that gives way to everything else."""
 _PR_SET_PDEATHSIG = 1
+T = TypeVar("T")
 
 
-class SearchProcess:
-    """A process that is started when there is something to search for, and then waits for more.
+class WorkLostError(Exception):
+    """The error for work that has no result, in one line."""
+
+    def __init__(self, reason: str, *, retry: bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.retry = retry
+        """Whether trying again can help."""
+
+
+class WorkProcess:
+    """A process that is started when there is something to do, and then waits for more.
 
     `run` and `close` are for one thread, `end` for any.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, nice: int = 0) -> None:
+        self._nice = nice
         self._process: subprocess.Popen[bytes] | None = None
         self._ended = False
         """The process was killed, or is to be."""
 
     @property
     def pid(self) -> int | None:
-        """The process id; None: there is nothing to search for yet."""
+        """The process id; None: there was nothing to do yet."""
         return None if self._process is None else self._process.pid
 
-    def run(self, search: SearchPlan) -> SearchFound | SearchFailed:
-        """Run a search and return its result, however long that takes. If the process ends meanwhile, trying again can
-        help."""
+    def run(self, work: Callable[[], T]) -> T:
+        """Call `work` in the process and return its result, however long that takes.
+
+        Both are pickled. Raises `WorkLostError`.
+        """
         if self._ended:
             self.close()
         try:
-            asked = pickle.dumps(search)
+            asked = pickle.dumps(work)
         except Exception as error:
-            return SearchFailed(search.number, f"the search cannot be handed over: {type(error).__name__}: {error}")
+            raise WorkLostError(f"cannot be handed over: {type(error).__name__}: {error}", retry=False) from None
         try:
-            process = self._process = self._process or _start()
+            process = self._process = self._process or _start(self._nice)
             if self._ended:
                 process.kill()
             assert process.stdin is not None
             assert process.stdout is not None
             process.stdin.write(asked)
             process.stdin.flush()
-            found = pickle.load(process.stdout)
+            result: T = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             self.close()
-            return SearchFailed(search.number, f"the process that searches has ended ({type(error).__name__})", True)
-        assert isinstance(found, SearchFound | SearchFailed)
-        return found
+            raise WorkLostError(f"the process for it has ended ({type(error).__name__})", retry=True) from None
+        return result
 
     def end(self) -> None:
-        """Stop the search under way, if there is one."""
+        """Stop the work under way, if there is some."""
         self._ended = True
         if self._process is not None:
             self._process.kill()
 
     def close(self) -> None:
-        """End the process. Another search starts a new one."""
+        """End the process. More work starts a new one."""
         process, self._process, self._ended = self._process, None, False
         if process is not None:
             process.kill()
@@ -74,11 +85,11 @@ class SearchProcess:
                 pass
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start(nice: int) -> subprocess.Popen[bytes]:
     # With our modules, wherever they come from: what is pickled names them.
     modules = os.pathsep.join(filter(None, sys.path))
     return subprocess.Popen(
-        [sys.executable, "-Pm", __name__],
+        [sys.executable, "-Pm", __name__, str(nice)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": modules},
@@ -86,7 +97,7 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def main() -> None:
-    """Run searches from standard input, one after the other, and write their results to standard output."""
+    """Do the work that comes on standard input, piece by piece, and write the results to standard output."""
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -95,15 +106,15 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # A sandbox may forbid it.
     with suppress(OSError):
-        os.nice(_LOWEST)
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # What a policy prints is no answer.
+        os.nice(int(sys.argv[1]))
+    results = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    # What a policy prints is no result.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     with suppress(EOFError):
         while True:
-            search: SearchPlan = pickle.load(sys.stdin.buffer)
-            pickle.dump(search.run(time.perf_counter), answers)
-            answers.flush()
+            work: Callable[[], object] = pickle.load(sys.stdin.buffer)
+            pickle.dump(work(), results)
+            results.flush()
 
 
 if __name__ == "__main__":
