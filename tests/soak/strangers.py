@@ -1,29 +1,36 @@
 """Clients without a token that ask for a large file and do not read it, against an operator who asks for the status.
 
 The strangers hold as many connections as they can, and connect again as soon as they are closed. The operator makes a
-new connection for each request, from the address of most strangers and from an address of its own.
+new connection for each request, from the address of most strangers and from an address of its own. With `--tls` all
+shake hands first, so that nobody shows a token before.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import http.client
 import json
 import multiprocessing
 import select
 import socket
+import ssl
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from echelon.service.api.tokens import new_token
 from tests.echelon.service.forked import TRIANGLE, site
 from tests.echelon.service.lab import PATIENCE_S
+from tests.echelon.southbound.test_tls import issued
+from tests.softswitch.p4runtime.test_tls import make_authority
 
 SAME, OTHER = "127.0.0.1", "127.0.1.1"
 ASKED = 3 * b"GET /web/vendor/echarts.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -36,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--one", type=int, default=1000, help="connections from one address (default: %(default)s)")
     parser.add_argument("--each", type=int, default=20, help="from each of 50 others (default: %(default)s)")
     parser.add_argument("--requests", type=int, default=300, help="of the operator (default: %(default)s)")
+    parser.add_argument("--tls", action="store_true", help="the API is served by HTTPS")
     parser.add_argument("--pause", type=float, default=0.1, help="s before connecting again (default: %(default)s)")
 
 
@@ -47,18 +55,27 @@ def run(options: argparse.Namespace) -> int:
         (one.directory / "tokens.yaml").chmod(0o600)
         with socket.create_server((SAME, 0)) as free:
             port = free.getsockname()[1]
-        daemon = one.daemon("state.db", api={"listen": f"{SAME}:{port}", "tokens": "tokens.yaml"})
+        api: dict[str, Any] = {"listen": f"{SAME}:{port}", "tokens": "tokens.yaml"}
+        tls = None
+        if options.tls:
+            authority = make_authority(Path(directory) / "authority")
+            certificate, key = issued(authority, "service")
+            tls = ssl.create_default_context(cafile=authority.home / "ca.crt")
+            tls.check_hostname = False
+            api["tls"] = {"certificate": str(certificate), "key": str(key)}
+        daemon = one.daemon("state.db", api=api)
         until = time.monotonic() + PATIENCE_S
-        while _status(port, SAME, ops.token) is None and daemon.alive and time.monotonic() < until:
+        while _status(port, SAME, ops.token, tls) is None and daemon.alive and time.monotonic() < until:
             time.sleep(_SEEN_AFTER_S)
         assert daemon.alive, daemon.log()[-3000:]
         _FAILURES.clear()
         for strangers in ([], sources):
-            attack = multiprocessing.Process(target=_strangers, args=(port, strangers, options.pause), daemon=True)
+            hold = _strangers if tls is None else partial(_shake_hands, context=tls)
+            attack = multiprocessing.Process(target=hold, args=(port, strangers, options.pause), daemon=True)
             attack.start()
             time.sleep(3.0 if strangers else 0.0)  # until they hold all that they can
             for source, place in ((SAME, "the same address"), (OTHER, "another address")):
-                took = [_status(port, source, ops.token) for _ in range(options.requests)]
+                took = [_status(port, source, ops.token, tls) for _ in range(options.requests)]
                 answered = sorted(one for one in took if one is not None)
                 lost = len(took) - len(answered)
                 ok = ok and not lost and answered[-1] < GOAL_S
@@ -73,10 +90,15 @@ def run(options: argparse.Namespace) -> int:
     return 0 if ok else 1
 
 
-def _status(port: int, source: str, token: str) -> float | None:
+def _status(port: int, source: str, token: str, tls: ssl.SSLContext | None) -> float | None:
     """Ask for the status by a new connection. Return the seconds until the answer; None: there was none."""
     began_s = time.monotonic()
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5, source_address=(source, 0))
+    more: dict[str, Any] = {"timeout": 5, "source_address": (source, 0)}
+    connection = (
+        http.client.HTTPSConnection("127.0.0.1", port, context=tls, **more)
+        if tls is not None
+        else http.client.HTTPConnection("127.0.0.1", port, **more)
+    )
     try:
         connection.request("GET", "/status", headers={"Authorization": f"Bearer {token}"})
         answer = connection.getresponse()
@@ -112,3 +134,32 @@ def _strangers(port: int, sources: Sequence[str], pause_s: float) -> None:
                 with suppress(OSError):
                     held[number].send(ASKED)
                 poll.modify(number, select.EPOLLRDHUP)
+
+
+def _shake_hands(port: int, sources: Sequence[str], pause_s: float, context: ssl.SSLContext) -> None:
+    """Do as `_strangers` over TLS."""
+
+    async def hold(source: str) -> None:
+        while True:
+            with suppress(OSError):
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1", port, ssl=context, local_addr=(source, 0), limit=1024
+                )
+                writer.write(ASKED)
+                with suppress(OSError):
+                    # It goes on when the connection is closed: nothing of the answer beyond the buffer is read.
+                    await writer.wait_closed() if writer.is_closing() else await _closed(reader, writer)
+                writer.transport.abort()
+            await asyncio.sleep(pause_s)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*map(hold, sources))
+        await asyncio.Event().wait()
+
+    asyncio.run(all_of_them())
+
+
+async def _closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Wait until the other side has closed a connection of which nothing is read."""
+    while not (writer.transport.is_closing() or reader.at_eof() or reader.exception()):
+        await asyncio.sleep(0.5)

@@ -20,7 +20,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +54,8 @@ FEWEST = 4
 STRANGERS_PER_S = 100
 """The most connections of strangers that are served in a second, where a token can be seen before that. The request of
 a large file takes some milliseconds, and those who connect again and again must leave the event loop to others."""
+HANDSHAKES_PER_S = 200
+"""The most TLS handshakes that are begun in a second where there are tokens. Each takes two milliseconds or so."""
 DEFER_S = 1
 """How long the kernel waits for the first bytes of a connection before it hands it over."""
 PEEKED_BYTES = 8192
@@ -74,8 +76,8 @@ class ConnectionLimits:
     strangers: float = 0.75
     """The part of both that clients without a token may have, where there are tokens."""
     waiting: int = 4096
-    """Maximum number of clients without a token that wait for one of their connections, where tokens can be seen. They
-    are not closed before their turn, as they would connect again at once."""
+    """Maximum number of clients without a token, or whose token TLS hides, that wait for their turn. They are not
+    closed before it, as they would connect again at once."""
     request_s: float = 10.0
     """Longest time for the TLS handshake, and for a request's line and headers to arrive."""
     stalled_s: float = 30.0
@@ -234,6 +236,44 @@ class _Crowd:
         return True
 
 
+class _Line:
+    """Clients that wait. Origins take turns, and the newest client of an origin comes first: whoever waits long is one
+    of very many."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, deque[socket.socket]] = {}
+        self.count = 0
+
+    def add(self, accepted: socket.socket, origin: str) -> None:
+        self._of.setdefault(origin, deque()).append(accepted)
+        self.count += 1
+
+    def next(self) -> tuple[socket.socket, str]:
+        """Remove and return the client whose turn it is, and its origin."""
+        origin = next(iter(self._of))
+        waiting = self._of.pop(origin)
+        accepted = waiting.pop()
+        if waiting:
+            self._of[origin] = waiting
+        self.count -= 1
+        return accepted, origin
+
+    def oldest(self) -> tuple[socket.socket, str]:
+        """Remove and return the client that has waited longest at the origin that has most, and that origin."""
+        origin = max(self._of, key=lambda one: len(self._of[one]))
+        self.count -= 1
+        accepted = self._of[origin].popleft()
+        if not self._of[origin]:
+            del self._of[origin]
+        return accepted, origin
+
+    def close(self) -> None:
+        for accepted in chain.from_iterable(self._of.values()):
+            accepted.close()
+        self._of.clear()
+        self.count = 0
+
+
 class Listener:
     """A listener that accepts connections on a socket, within limits."""
 
@@ -257,8 +297,8 @@ class Listener:
         """Connections whose TLS handshake is not over."""
         self._strangers, self._known = _Crowd(), _Crowd()
         """All connections, those included."""
-        self._waiting = deque[tuple[socket.socket, str]]()
-        """Strangers, with their origins, whose turn comes."""
+        self._waiting = _Line()
+        """Strangers whose turn comes."""
         self._next: asyncio.TimerHandle | None = None
         """The turn of the next one."""
         self._retry: asyncio.TimerHandle | None = None
@@ -282,23 +322,21 @@ class Listener:
             self._socket.close()
         if self._next is not None:
             self._next.cancel()
-        for accepted, _ in self._waiting:
-            accepted.close()
-        self._waiting.clear()
+        self._waiting.close()
         for task in self._opening.values():
             task.cancel()
 
     def _accept(self) -> None:
         for accepted, origin in islice(iter(self._arrival, None), ACCEPTS_AT_A_TIME):
             known = self._shows_token(accepted)
-            if known or not self._sees_tokens:
+            if known or self._tokens is None:
                 if self._make_room(accepted, origin, known=known):
                     # The descriptor is free in the next turn of the event loop, and not before.
                     break
-            elif len(self._waiting) < self._limits.waiting:
-                self._waiting.append((accepted, origin))
-            else:
-                self._refuse(accepted, origin, f"{len(self._waiting)} clients without a token wait")
+                continue
+            self._waiting.add(accepted, origin)
+            if self._waiting.count > self._limits.waiting:
+                self._refuse(*self._waiting.oldest(), f"{self._limits.waiting} clients that show no token wait")
         self._serve_waiting()
 
     def _serve_waiting(self) -> None:
@@ -306,10 +344,10 @@ class Listener:
         if self._next is not None:
             self._next.cancel()
             self._next = None
-        if self._waiting:
-            delay_s = self._rates.admit("", STRANGERS_PER_S)
+        if self._waiting.count:
+            delay_s = self._rates.admit("", STRANGERS_PER_S if self._tls is None else HANDSHAKES_PER_S)
             if not delay_s:
-                self._make_room(*self._waiting.popleft(), known=False)
+                self._make_room(*self._waiting.next(), known=False)
             self._next = asyncio.get_running_loop().call_later(delay_s, self._serve_waiting)
 
     def _make_room(self, accepted: socket.socket, origin: str, *, known: bool) -> bool:
