@@ -106,9 +106,10 @@ class ParserReader:
         return ir.Extract(target, member, length, reader.place)
 
     def _transition(self, reader: Reader, key: list[ir.KeyPart]) -> ir.Transition:
-        kind = reader.get("type").text()
+        kind = reader.optional_text("type") or "hexstr"
         next_state = reader.optional_text("next_state")
-        if kind == "default":
+        # Old programs have no type, and name the default by its value, as BMv2 still allows.
+        if kind == "default" or (kind == "hexstr" and reader.get("value").value == "default"):
             return ir.Transition((), None, next_state)
         full = [(1 << part.width) - 1 for part in key]
         found = reader.find("mask")

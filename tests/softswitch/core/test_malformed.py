@@ -148,3 +148,17 @@ def test_a_program_loads_from_bytes_text_and_objects(programs: Path) -> None:
     raw = (programs / "checksums.json").read_bytes()
     sources = {load_program(source, "same").source for source in (raw, raw.decode(), json.loads(raw))}
     assert len(sources) == 1
+
+
+def test_transitions_of_old_programs_have_no_type(programs: Path) -> None:
+    """BMv2 takes them for values, and the value "default" for the default."""
+    new, old = document(programs, "parsing"), document(programs, "parsing")
+    transitions = [one for parser in old["parsers"] for state in parser["parse_states"] for one in state["transitions"]]
+    kinds = {one["type"] for one in transitions}
+    for transition in transitions:
+        if transition["type"] == "default":
+            transition["value"] = "default"
+        if transition["type"] != "parse_vset":
+            del transition["type"]
+    assert {"default", "hexstr"} <= kinds
+    assert load_program(json.dumps(old), "parsing").ir.parser == load_program(json.dumps(new), "parsing").ir.parser
