@@ -16,6 +16,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -83,8 +84,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 @contextmanager
-def _progress(steps: int) -> Iterator[Callable[[str], None]]:
-    """Show a bar on the terminal's standard error that moves on at each call of the yielded function."""
+def _progress(steps: int) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
+    """Show a bar on the terminal's standard error that moves on at each call of the first yielded function. The second
+    prints a line above it, also where there is no terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("starting", total=steps)
@@ -95,7 +97,7 @@ def _progress(steps: int) -> Iterator[Callable[[str], None]]:
             done += 1
             bar.update(task, description=what, completed=done)
 
-        yield at
+        yield at, partial(bar.console.print, highlight=False, soft_wrap=True)
 
 
 def _console() -> Console:
@@ -116,8 +118,8 @@ def _speed(options: argparse.Namespace) -> int:
     tables = speed.EntryLoad(_PROGRAMS / "tables.p4info.txtpb", _PROGRAMS / "tables.json", speed.LOAD_TABLES, _ENTRIES)
     bench = speed.Speed(targets, 1 if options.quick else options.rounds, search, tables)
     workloads = speed.default_workloads()
-    with _progress(bench.steps(workloads)) as progress:
-        results = bench.run(workloads, progress)
+    with _progress(bench.steps(workloads)) as (progress, told):
+        results = bench.run(workloads, progress, told)
     if options.json:
         print(json.dumps(_plain(results)))
     else:
@@ -207,7 +209,7 @@ def _cells(by_target: Mapping[str, Sequence[float]], names: Sequence[str]) -> li
 
 def _shares(options: argparse.Namespace) -> int:
     cases = [case for case in shares.CASES if not options.case or case.name in options.case]
-    with _progress(len(cases)) as progress:
+    with _progress(len(cases)) as (progress, _):
         outcomes = shares.measure(cases, options.seconds, progress)
     if options.json:
         print(json.dumps([{**dataclasses.asdict(o), "error": o.error, "holds": o.holds} for o in outcomes]))

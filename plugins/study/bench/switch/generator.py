@@ -22,11 +22,13 @@ from .network import received_frames
 
 BURST_FRAMES = 16
 """Frames handed over at once, as a host that coalesces does."""
-ROUND_AT = slice(54, 58)
-"""The place of the round's number in a frame: in a shim, these bytes are not read for flows ranked by thresholds."""
-INDEX_AT = slice(58, 62)
-"""The place of the frame's index in the cycle."""
-MIN_FRAME_BYTES = INDEX_AT.stop
+INDEX_AT = slice(60, 62)
+"""The place of the frame's index in the cycle: in a shim, these bytes are reserved."""
+ROUND_AT = slice(62, 64)
+"""The place of the round's number in a frame, modulo 65,536: behind a shim."""
+MIN_FRAME_BYTES = ROUND_AT.stop
+MOST_FRAMES = 1 << 16
+"""The most frames of a cycle, so that their index has its place."""
 
 _CACHE_LINE = 64
 _PR_SET_TIMERSLACK = 29
@@ -66,8 +68,9 @@ class Cycle:
     epoch_at: int | None = None
 
     def __post_init__(self) -> None:
-        if not self.frames or len(self.frames) % BURST_FRAMES:
-            raise ValueError(f"a cycle of {len(self.frames)} frames: it must be a multiple of {BURST_FRAMES}")
+        if not self.frames or len(self.frames) % BURST_FRAMES or len(self.frames) > MOST_FRAMES:
+            wanted = f"a multiple of {BURST_FRAMES}, at most {MOST_FRAMES}"
+            raise ValueError(f"a cycle of {len(self.frames)} frames: it must be {wanted}")
         shortest = min(map(len, self.frames))
         if shortest < MIN_FRAME_BYTES:
             raise ValueError(f"frames of {shortest} bytes: at least {MIN_FRAME_BYTES} are needed for their numbers")
@@ -113,7 +116,7 @@ class _Ring:
         for index, frame in enumerate(cycle.frames):
             at = index * stride
             block[at : at + len(frame)] = frame
-            block[at + INDEX_AT.start : at + INDEX_AT.stop] = index.to_bytes(4, "big")
+            block[at + INDEX_AT.start : at + INDEX_AT.stop] = index.to_bytes(2, "big")
         start = ctypes.addressof((ctypes.c_char * len(block)).from_buffer(block))
         lengths = enumerate(map(len, cycle.frames))
         self._vectors = (_Iovec * count)(*(_Iovec(start + i * stride, length) for i, length in lengths))
@@ -127,7 +130,7 @@ class _Ring:
     def number(self, turn: int) -> None:
         """Write the number of the round into every frame."""
         block, stride, count = self._block, self._stride, self.count
-        for at, value in zip(range(ROUND_AT.start, ROUND_AT.stop), (turn & 0xFFFFFFFF).to_bytes(4, "big"), strict=True):
+        for at, value in zip(range(ROUND_AT.start, ROUND_AT.stop), (turn & 0xFFFF).to_bytes(2, "big"), strict=True):
             block[at::stride] = bytes([value]) * count
         if self._cycle.epoch_at is not None:
             block[self._cycle.epoch_at :: stride] = bytes([turn & 0xFF]) * count

@@ -86,8 +86,12 @@ class Results:
     entries_per_s: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     """by table"""
     settings: dict[str, str] = field(default_factory=dict)
+    told: Progress = lambda _: None
+    """Called with each figure, when it is measured."""
 
     def add(self, point: Point, target: str, placement: Placement, rate_pps: float) -> None:
+        where = f"{target}, {point.program}, {point.frame_bytes} byte packets, {placement.name}"
+        self.told(f"{where}: {rate_pps:,.0f} packets/s")
         self.searched.setdefault(point, {}).setdefault(target, {}).setdefault(placement, []).append(rate_pps)
 
     def best(self, point: Point, target: str) -> tuple[Placement, list[float]]:
@@ -116,12 +120,12 @@ class Speed:
         searches = len(workloads) * len(self.frame_bytes) * (len(placements()) + self.rounds - 1)
         return len(self.targets) * (searches + (self.rounds if self.entries is not None else 0))
 
-    def run(self, workloads: Sequence[Workload], progress: Progress) -> Results:
-        """Measure, on the interfaces of PAIRS.
+    def run(self, workloads: Sequence[Workload], progress: Progress, told: Progress = lambda _: None) -> Results:
+        """Measure, on the interfaces of PAIRS. Each figure is `told` at once.
 
         Raises TargetError, SouthboundError, WrongForwardingError, GeneratorLimitError.
         """
-        results = Results()
+        results = Results(told=told)
         with Generator(GENERATOR_INTERFACE, SINK_INTERFACE) as generator:
             for workload in workloads:
                 for size in self.frame_bytes:
@@ -187,6 +191,7 @@ class Speed:
                     rate = client.write(updates(p4info, table, load.entries))
                     by_target = results.entries_per_s.setdefault(table, {})
                     by_target.setdefault(target.name, []).append(rate.per_second)
+                    results.told(f"{target.name}, table {table}: {rate.per_second:,.0f} entries/s")
 
 
 async def _with_controller(switch: RunningSwitch, workload: Workload, work: Callable[[], None]) -> None:
