@@ -29,6 +29,7 @@ from echelon.fabric.model import Fabric
 from echelon_topoopt.direct import direct_fabric
 from echelon_topoopt.search import run
 from echelon_topoopt.topology_finder import Topology, find_topology
+from plugins.topoopt.bench.replicas import replicas
 from plugins.topoopt.bench.task_graph import TaskGraph, load_task_graph
 
 MODELS = ("dlrm", "transformer", "vgg", "candle")
@@ -86,7 +87,12 @@ def rows(directory: Path, nodes: Sequence[int]) -> Iterator[Row]:
                 published_s = PANEL_PS[degree][place] / 1e12 if count == 16 else None
                 times = on_panel(graphs, degree)
                 middle_s = median(lasts_s for lasts_s, _ in times) if len(times) > 1 else None
-                yield Row(model, count, f"panel {degree} x {PANEL_GBPS}", published_s, *times[0], middle_s)
+                network = f"panel {degree} x {PANEL_GBPS}"
+                yield Row(model, count, network, published_s, *times[0], middle_s)
+                if model == "candle" and count == 16:
+                    gbps = max(graphs)
+                    times = on_panel({gbps: replicas(graphs[gbps])}, degree)
+                    yield Row(f"{model}, data", count, network, published_s, *times[0])
 
 
 def on_panel(graphs: Mapping[int, TaskGraph], degree: int) -> list[tuple[float, int]]:
