@@ -70,16 +70,15 @@ class TaskGraph:
         name: str,
         hosts: Sequence[str],
         topology: Topology | None = None,
-        ready_s: Mapping[int, float] | None = None,
+        turns: Sequence[tuple[int, int]] | None = None,
     ) -> Job:
         """Return the job of these hosts; all-reduces go over the rings of the topology, or in the file's order.
 
-        GPUs take their tasks in the order of `ready_s`; None: in that of an infinitely fast network. As each waits for
-        the one before, times in the order that `ready_in` finds are those of GPUs that take what is ready.
+        GPUs take their tasks in these `turns`; None: in those of an infinitely fast network.
         """
         before = self._before()
         names = self.names
-        for one, other in self._in_turn(self._earliest_s(before) if ready_s is None else ready_s):
+        for one, other in self.turns() if turns is None else turns:
             before[other].append(one)
         computes: list[ComputeUnit] = []
         flows: list[Flow] = []
@@ -132,7 +131,8 @@ class TaskGraph:
                 before[other].append(number)
         return before
 
-    def _earliest_s(self, before: Mapping[int, Sequence[int]]) -> dict[int, float]:
+    def _earliest_s(self) -> dict[int, float]:
+        before = self._before()
         ready_s: dict[int, float] = {}
         for number in self._order:
             ready_s[number] = max(
@@ -140,8 +140,14 @@ class TaskGraph:
             )
         return ready_s
 
-    def _in_turn(self, ready_s: Mapping[int, float]) -> list[tuple[int, int]]:
-        """Return consecutive tasks of each GPU, in the order in which they are ready."""
+    def turns(self, ready_s: Mapping[int, float] | None = None) -> list[tuple[int, int]]:
+        """Return consecutive tasks of each GPU, in the order in which they are ready; None: as on an infinitely fast
+        network.
+
+        As each waits for the one before, times of a run whose own turns are the same again are those of GPUs that take
+        what is ready.
+        """
+        ready_s = self._earliest_s() if ready_s is None else ready_s
         place = {number: at for at, number in enumerate(self._order)}
         of_node: dict[int, list[int]] = {}
         for number, task in self.tasks.items():

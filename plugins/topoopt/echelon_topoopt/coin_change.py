@@ -18,22 +18,13 @@ def coin_change_mod(members: int, strides: Collection[int]) -> tuple[tuple[int, 
     on nothing else.
     """
     coins = sorted(set(strides))
-    last: dict[int, int] = {0: 0}
-    """The last stride on the way to each distance."""
+    ways: dict[int, tuple[int, ...]] = {0: ()}
     waiting = deque([0])
     while waiting:
         at = waiting.popleft()
         for coin in coins:
             there = (at + coin) % members
-            if there not in last:
-                last[there] = coin
+            if there not in ways:
+                ways[there] = tuple(sorted((*ways[at], coin), reverse=True))
                 waiting.append(there)
-    return tuple(_way(distance, last, members) if distance in last else None for distance in range(members))
-
-
-def _way(distance: int, last: dict[int, int], members: int) -> tuple[int, ...]:
-    coins = []
-    while distance:
-        coins.append(last[distance])
-        distance = (distance - last[distance]) % members
-    return tuple(sorted(coins, reverse=True))
+    return tuple(map(ways.get, range(members)))

@@ -12,14 +12,11 @@ from collections.abc import Sequence
 from math import ceil, floor
 
 
-def split_degree(degree: int, reduced: float, sent: float) -> int:
-    """Return the ports for all-reduces, of `degree`: the paper's share. Hosts send `reduced` bytes in them."""
-    share = reduced / (reduced + sent) if reduced + sent else 1.0
-    return max(1, ceil(degree * share))
-
-
 def ring_ports(degree: int, reduced: float, sent: float) -> int:
-    """Return the paper's share in whole pairs of ports, the nearest number of them but one at least, if there is."""
+    """Return the paper's share in whole pairs of ports, the nearest number of them but one at least, if there is.
+
+    Hosts send `reduced` bytes in all-reduces.
+    """
     share = reduced / (reduced + sent) if reduced + sent else 1.0
     return 2 * min(max(1, floor(degree * share / 2 + 0.5)), degree // 2)
 

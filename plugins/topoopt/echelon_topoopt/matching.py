@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import partial
-from heapq import nlargest
 
 Pair = tuple[int, int]
 """Two hosts, the smaller number first."""
@@ -52,23 +50,16 @@ def maximum_matching(sent: Mapping[Pair, float]) -> Iterator[Pair]:
     import networkx
 
     graph: networkx.Graph[int] = networkx.Graph()
-    graph.add_weighted_edges_from((*pair, amount) for pair, amount in sorted(_largest(sent)))
+    graph.add_weighted_edges_from((*pair, sent[pair]) for pair in sorted(_largest(sent)))
     yield from sorted(map(in_order, networkx.max_weight_matching(graph)))
 
 
-def _largest(sent: Mapping[Pair, float]) -> set[tuple[Pair, float]]:
-    """Return the pairs that are among those with most traffic of either host."""
-    of: dict[int, list[tuple[float, Pair]]] = {}
-    for pair, amount in sent.items():
-        for host in pair:
-            of.setdefault(host, []).append((amount, pair))
-    return {
-        (pair, amount)
-        for host, partners in of.items()
-        for amount, pair in nlargest(MOST_PARTNERS, partners, key=partial(_rank, host))
-    }
-
-
-def _rank(host: int, of: tuple[float, Pair]) -> tuple[float, int]:
-    """Return the rank among the partners of a host: by traffic, then near hosts first."""
-    return of[0], -abs(sum(of[1]) - 2 * host)
+def _largest(sent: Mapping[Pair, float]) -> Iterator[Pair]:
+    """Yield the pairs that are among those with most traffic of either host; of equal ones, near hosts first."""
+    seen: Counter[int] = Counter()
+    for pair in sorted(sent, key=lambda pair: (-sent[pair], pair[1] - pair[0])):
+        one, other = pair
+        if seen[one] < MOST_PARTNERS or seen[other] < MOST_PARTNERS:
+            yield pair
+        seen[one] += 1
+        seen[other] += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 from pathlib import Path
 
 from echelon.documents import DocumentError
@@ -112,10 +113,10 @@ def optimise_jobs(
             rows.append(NetworkRow(spec.job, rival.name, rival.host_bps, label, lasts_s, lasts_s / best.iteration_s))
             progress.done()
     fabric = direct_fabric([best.topology for best in found], settings.rate_bps)
-    names = list(build_fabric(fabric).hosts)
+    names = iter(build_fabric(fabric).hosts)
     jobs, parts = [], []
     for spec, best in zip(specs, found, strict=True):
-        own_hosts, names = names[: len(spec.workers)], names[len(spec.workers) :]
+        own_hosts = list(islice(names, len(spec.workers)))
         steps = over_rings(best.parallelisation.steps, best.topology)
         jobs.append((spec.job, own_hosts, steps))
         parts.append((best.topology, job_of(steps, spec, own_hosts)))

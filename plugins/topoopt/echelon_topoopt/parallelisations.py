@@ -101,14 +101,11 @@ def parallelisations(spec: JobSpec, *, orders: bool = False) -> tuple[Parallelis
 def _label(paradigm: RankedParadigm) -> str | None:
     match paradigm:
         case MeshOfRanks():
-            return " x ".join(f"{axis} {getattr(paradigm, axis)}" for axis in paradigm.order if _long(paradigm, axis))
+            sizes = {axis: int(getattr(paradigm, axis)) for axis in paradigm.order}
+            return " x ".join(f"{axis} {size}" for axis, size in sizes.items() if size > 1)
         case Expert():
             return f"expert {paradigm.group}"
     return None
-
-
-def _long(paradigm: MeshOfRanks, axis: str) -> bool:
-    return int(getattr(paradigm, axis)) > 1
 
 
 def _others(paradigm: RankedParadigm, hosts: int, orders: bool) -> Iterator[Mapping[str, Any]]:

@@ -28,8 +28,7 @@ def _page(topology: Topology, job: Job, title: str, style: Style) -> Figure:
     figure = style.figure(2.9, title)
     left, right = figure.subplots(1, 2)
     _cables(left, topology, job.workers)
-    hosts = list(dict.fromkeys(job.workers))
-    place = {host: at for at, host in enumerate(sorted(hosts, key=lambda host: int(host[1:])))}
+    place = {host: at for at, host in enumerate(sorted(set(job.workers), key=lambda host: int(host[1:])))}
     sent = [[0.0] * len(place) for _ in place]
     for flow in job.flows:
         sent[place[flow.src]][place[flow.dst]] += flow.size_bytes / 1e6
@@ -39,8 +38,8 @@ def _page(topology: Topology, job: Job, title: str, style: Style) -> Figure:
     right.set_xlabel("to host")
     right.set_ylabel("from host")
     ticks = range(0, len(place), max(1, len(place) // 8))
-    right.set_xticks(ticks, [str(tick + 1) for tick in ticks])
-    right.set_yticks(ticks, [str(tick + 1) for tick in ticks])
+    for set_ticks in (right.set_xticks, right.set_yticks):
+        set_ticks(ticks, [str(tick + 1) for tick in ticks])
     right.grid(visible=False)
     right.set_title("MB an iteration; dots: cables")
     figure.colorbar(image, ax=right, aspect=18, pad=0.02)

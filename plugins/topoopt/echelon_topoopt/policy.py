@@ -8,6 +8,7 @@ fabric whose hosts do not forward, the policy is `fair`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 
 from echelon.fabric.model import Fabric, Path
 from echelon.fabric.routing import PathChooser, Routes
@@ -52,14 +53,9 @@ def _ways(fabric: Fabric) -> Mapping[Ends, Path]:
     change = coin_change_mod(len(hosts), strides)
     out: dict[Ends, Path] = {}
     for src, host in enumerate(hosts):
-        for distance, coins in enumerate(change):
-            if distance == 0 or coins is None:
-                continue
-            at, path = src, [host, f"{host}{NIC}"]
-            for coin in coins:
-                at = (at + coin) % len(hosts)
-                path.append(f"{hosts[at]}{NIC}")
-            out[host, hosts[at]] = (*path, hosts[at])
+        for coins in filter(None, change):
+            stops = [hosts[at % len(hosts)] for at in accumulate(coins, initial=src)]
+            out[host, stops[-1]] = (host, *(f"{stop}{NIC}" for stop in stops), stops[-1])
     return out
 
 

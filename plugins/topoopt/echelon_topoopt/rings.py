@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
 from echelon.jobs.combinators import Step
 from echelon.jobs.graph import CollectiveStep
@@ -37,15 +38,10 @@ def over_rings(steps: Sequence[Step], topology: Topology) -> tuple[Step, ...]:
 def _cut(step: CollectiveStep, rings: Sequence[tuple[Group, int]]) -> tuple[Step, ...]:
     if len(rings) == 1:
         return (replace(step, group=tuple(map(str, rings[0][0]))),)
-    total = sum(width for _, width in rings)
-    out: list[Step] = []
-    begin = done = 0
-    for number, (order, width) in enumerate(rings, start=1):
-        done += width
-        end = step.size_bytes * done // total
-        if end > begin:
-            out.append(
-                replace(step, name=f"{step.name}-r{number}", group=tuple(map(str, order)), size_bytes=end - begin)
-            )
-        begin = end
-    return tuple(out)
+    *done, total = accumulate((width for _, width in rings), initial=0)
+    cuts = pairwise(step.size_bytes * part // total for part in (*done, total))
+    return tuple(
+        replace(step, name=f"{step.name}-r{number}", group=tuple(map(str, order)), size_bytes=end - begin)
+        for number, ((order, _), (begin, end)) in enumerate(zip(rings, cuts, strict=True), start=1)
+        if end > begin
+    )

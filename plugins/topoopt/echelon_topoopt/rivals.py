@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
-from math import isqrt
+from math import inf, isqrt
 
 from echelon.fabric.builders import fat_tree, leaf_spine, one_tor
 from echelon.fabric.load import build_fabric
@@ -21,9 +21,8 @@ from echelon.jobs.spec import JobSpec
 from echelon.progress import UNSEEN, CommandProgress
 from echelon_topoopt.direct import direct_fabric
 from echelon_topoopt.matching import Pair, in_order
-from echelon_topoopt.parallelisations import Parallelisation, job_of, parallelisations
-from echelon_topoopt.rings import over_rings
-from echelon_topoopt.search import MOST_STEPS, run
+from echelon_topoopt.parallelisations import parallelisations
+from echelon_topoopt.search import MOST_STEPS, lasts_s, run_on
 from echelon_topoopt.topology_finder import Topology
 
 
@@ -74,20 +73,12 @@ def best_on(rival: Rival, spec: JobSpec, progress: CommandProgress = UNSEEN) -> 
     On switches, the order of its axes is its placement.
     """
     host_Bps = rival.host_bps / 8  # noqa: N806
-    every = parallelisations(spec, orders=rival.topology is None)
-    best = (every[0].label, iteration_on(rival, every[0], spec))
-    for one in sorted(every[1:], key=lambda one: one.least_s(host_Bps)):
-        if one.paradigm.step_count(one.hosts) <= MOST_STEPS and one.least_s(host_Bps) < best[1]:
+    first, *others = parallelisations(spec, orders=rival.topology is None)
+    fits = [one for one in others if one.paradigm.step_count(one.hosts) <= MOST_STEPS]
+    best = (first.label, inf)
+    for one in (first, *sorted(fits, key=lambda one: one.least_s(host_Bps))):
+        if one.least_s(host_Bps) < best[1]:
             progress.doing(f"{spec.job} on {rival.name}: {one.label}")
-            best = min(best, (one.label, iteration_on(rival, one, spec)), key=lambda of: of[1])
+            record, _ = run_on(one, spec, rival.fabric, rival.topology)
+            best = min(best, (one.label, lasts_s(record)), key=lambda of: of[1])
     return best
-
-
-def iteration_on(rival: Rival, parallelisation: Parallelisation, spec: JobSpec) -> float:
-    """Return the seconds of an iteration, each connection on the least congested of its shortest paths."""
-    steps = parallelisation.steps
-    if rival.topology is not None:
-        steps = over_rings(steps, rival.topology)
-    hosts = list(rival.fabric.hosts)[: parallelisation.hosts]
-    record = run(job_of(steps, spec, hosts), rival.fabric)
-    return (record.finish or 0.0) - record.start

@@ -64,6 +64,20 @@ class _Planner:
         return TopoOpt().plan(jobs, fabric, Forwarded())
 
 
+def run_on(
+    parallelisation: Parallelisation, spec: JobSpec, fabric: Fabric, topology: Topology | None = None
+) -> tuple[IterationRecord[float], Job]:
+    """Return a run of an iteration, and its job, on the first hosts of a fabric; rings are those of the topology."""
+    steps = parallelisation.steps if topology is None else over_rings(parallelisation.steps, topology)
+    job = job_of(steps, spec, list(fabric.hosts)[: parallelisation.hosts])
+    return run(job, fabric), job
+
+
+def lasts_s(record: IterationRecord[float]) -> float:
+    """Return the seconds of an iteration."""
+    return (record.finish or 0.0) - record.start
+
+
 def run(job: Job, fabric: Fabric) -> IterationRecord[float]:
     """Return one iteration of a job alone, as a fluid. Raises `PlanError` and `FluidError`."""
     return simulate([job], fabric, _Planner(), 1).jobs[job.name].iterations[0]
@@ -88,16 +102,14 @@ class Judge:
         key = parallelisation.label, tuple(topology.cables.items())
         if key not in self._known:
             record, _ = self.record(parallelisation, topology)
-            lasts_s = (record.finish or 0.0) - record.start
-            self._known[key] = Candidate(parallelisation, topology, lasts_s)
+            self._known[key] = Candidate(parallelisation, topology, lasts_s(record))
             self._said(f"{len(self._known)} tried, best {min(of.iteration_s for of in self._known.values()):.4g} s")
         return self._known[key]
 
     def record(self, parallelisation: Parallelisation, topology: Topology) -> tuple[IterationRecord[float], Job]:
         """Return a run of the iteration, and its job."""
         fabric = build_fabric(direct_fabric([topology], self._rate_bps))
-        job = job_of(over_rings(parallelisation.steps, topology), self._spec, list(fabric.hosts))
-        return run(job, fabric), job
+        return run_on(parallelisation, self._spec, fabric, topology)
 
 
 def topologies(

@@ -101,11 +101,12 @@ def find_topology(traffic: Traffic, degree: int, for_rings: int | None = None) -
         kinds.append((0.0, [tuple(range(hosts))]))
     for count, (_, groups) in zip(group_rings(for_rings // 2, [amount for amount, _ in kinds]), kinds, strict=True):
         _lay(cables, free, groups, count)
-    cables += matching_rounds(traffic.exchanged, free)
+    exchanged = traffic.exchanged
+    cables += matching_rounds(exchanged, free)
     spare = (degree - max(_ports(cables).values(), default=0)) // 2
     if spare:
         _lay(cables, free, kinds[0][1] if kinds else [tuple(range(hosts))], spare)
-    return Topology(hosts, degree, dict(sorted(_connected(cables, traffic, degree).items())))
+    return Topology(hosts, degree, dict(sorted(_connected(cables, exchanged, hosts, degree).items())))
 
 
 def _kinds(traffic: Traffic) -> list[tuple[float, list[Group]]]:
@@ -145,13 +146,12 @@ def _steps(order: Group) -> Iterator[tuple[int, int]]:
     yield from zip(order, (*order[1:], order[0])[: 1 if len(order) == 2 else None], strict=False)
 
 
-def _connected(cables: Counter[Pair], traffic: Traffic, degree: int) -> Counter[Pair]:
+def _connected(cables: Counter[Pair], exchanged: Mapping[Pair, float], hosts: int, degree: int) -> Counter[Pair]:
     """Return the cables, some of them crossed so that all hosts are connected and have no more of them."""
     import networkx
 
-    exchanged = traffic.exchanged
     while True:
-        graph = graph_of(range(traffic.hosts), cables)
+        graph = graph_of(range(hosts), cables)
         parts = sorted(map(sorted, networkx.connected_components(graph)))
         if len(parts) == 1:
             return cables

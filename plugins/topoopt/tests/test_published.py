@@ -14,8 +14,9 @@ import pytest
 from echelon.documents import DocumentError
 from echelon.fabric.builders import one_tor
 from echelon.fabric.load import build_fabric
-from plugins.topoopt.bench.fig16 import MODELS, SWITCH_PS, iteration_s
+from plugins.topoopt.bench.fig16 import MODELS, PANEL_PS, SWITCH_PS, iteration_s, on_panel
 from plugins.topoopt.bench.flat_buffer import Table
+from plugins.topoopt.bench.replicas import replicas
 from plugins.topoopt.bench.task_graph import load_task_graph
 
 DIRECTORY = os.environ.get("ECHELON_TOPOOPT_FIG16")
@@ -32,6 +33,15 @@ def test_an_ideal_switch_takes_as_long_as_published(model: str, within: float, g
     ours_s = iteration_s(graph, build_fabric(one_tor(16, gbps * 10**9)))
     published_s = SWITCH_PS[gbps][MODELS.index(model)] / 1e12
     assert ours_s == pytest.approx(published_s, rel=within)
+
+
+@needs_graphs
+@pytest.mark.parametrize(("degree", "within"), [(4, 0.041), (8, 0.014)])
+def test_candle_on_a_panel_takes_about_as_long_as_with_data_parallelism_alone(degree: int, within: float) -> None:
+    graph = replicas(load_task_graph(Path(DIRECTORY or "") / "fattree" / "tgs" / "1600candle_16.fbuf"))
+    assert graph.traffic.total_sent == 0
+    ((ours_s, _),) = on_panel({1600: graph}, degree)
+    assert ours_s == pytest.approx(PANEL_PS[degree][MODELS.index("candle")] / 1e12, rel=within)
 
 
 def test_a_buffer_is_read_field_by_field() -> None:

@@ -30,10 +30,12 @@ class LeastCongested:
         """Return the paths by job; the same object as at the last call where no path changed. Raises `NoRouteError`."""
         present = {job.name: job for job in jobs}
         demands = {name: _demand(fabric, job) for name, job in present.items()}
-        intensities = {name: _intensity(job, demands[name], fabric.capacity_Bps) for name, job in present.items()}
         busy_s: dict[Link, Fraction] = defaultdict(Fraction)
         chosen: dict[str, Routes] = {}
-        for name in sorted(present, key=lambda name: -intensities[name]):
+        order = list(present)
+        if len(order) > 1:
+            order.sort(key=lambda name: -_intensity(present[name], demands[name], fabric.capacity_Bps))
+        for name in order:
             chosen[name] = _place(demands[name], fabric.capacity_Bps, busy_s)
         known = {name: self._known.get(name) for name in present}
         self._known = {
