@@ -76,7 +76,7 @@ def test_select_permutations_follow_the_powers_of_the_root(members: int, count: 
     assert chosen == tuple(sorted(again))
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(st.integers(5, 32), st.integers(1, 3))
 def test_selected_strides_need_few_hops_beside_the_best_of_all_choices(members: int, count: int) -> None:
     strides = totient_perms(members, duplex=True)

@@ -47,7 +47,7 @@ def test_hosts_are_connected_by_no_more_cables_than_they_have_ports(
     assert all(count > 0 and one < other for (one, other), count in topology.cables.items())
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(traffics(), st.integers(2, 6))
 def test_rings_pass_all_members_over_cables_of_their_own(traffic: Traffic, degree: int) -> None:
     topology = find_topology(traffic, degree)
