@@ -8,7 +8,7 @@ section 4: a job has several aggregation trees, and traffic is balanced over the
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from echelon.allocation import Link
 from echelon.fabric.model import Fabric, Path
@@ -31,6 +31,16 @@ class TreesByLoad:
         self._one = one
         self._last: tuple[Fabric | None, tuple[Job, ...], dict[str, Routes]] = (None, (), {})
         self._last_by: PathChooser = self.connections
+
+    @property
+    def trees(self) -> dict[str, Routes]:
+        """Return the trees of the last jobs."""
+        found = {name: {ends: path for ends, path in of.items() if len(ends) > 2} for name, of in self._last[2].items()}
+        return {name: of for name, of in found.items() if of}
+
+    def remember(self, trees: Mapping[str, Routes]) -> None:
+        """Keep these trees for jobs that are still to come."""
+        self._last = (None, (), dict(trees))
 
     def route(self, fabric: Fabric, jobs: Iterable[Job]) -> dict[str, Routes]:
         """Return the paths by job. Raises `NoRouteError`."""

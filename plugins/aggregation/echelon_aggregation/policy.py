@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -17,7 +17,7 @@ from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.documents import Section, problem
 from echelon.fabric.model import Fabric, Path
 from echelon.fabric.routing import PathChooser
-from echelon.jobs.graph import FlowKey, Job
+from echelon.jobs.graph import Ends, FlowKey, Job
 from echelon.kept import Kept
 from echelon.paths import FlowPaths
 from echelon.plan import CONTROL_QUEUE, FlowPlan, Plan, QueuePlan
@@ -25,7 +25,7 @@ from echelon.policies.spread import Spread
 from echelon.rankings.deadline import Deadline
 from echelon_aggregation.atp import came_first
 from echelon_aggregation.filling import fill
-from echelon_aggregation.memory import By, Claim, Grant, Memory, Of, due_first, parts, together
+from echelon_aggregation.memory import TAKES, By, Claim, Grant, Memory, Of, due_first, parts, together
 from echelon_aggregation.panama import TreesByLoad
 from echelon_aggregation.switchml import of_its_own
 from echelon_aggregation.trees import Tree, tree_of
@@ -64,7 +64,7 @@ class Aggregation:
         self._due = Kept(_with_dues)
         self._granted: dict[Of, Grant] = {}
         """The parts of their own that trees have."""
-        self.carried = self._spread = Spread(range(CONTROL_QUEUE))
+        self._spread = Spread(range(CONTROL_QUEUE))
         self._fabric: Fabric | None = None
         self._trees: dict[FlowKey, Tree] = {}
         """Those of flows whose bytes are added up."""
@@ -75,6 +75,37 @@ class Aggregation:
         self._parts: Mapping[Of, float] = {}
         """What each tree has added up, where that does not depend on which are under way."""
         self._capacities: Mapping[Link, float] = {}
+
+    @property
+    def carried(self) -> Self:
+        """What goes from plan to plan: the queues, the trees, and the parts of their own that trees have."""
+        return self
+
+    def to_document(self) -> dict[str, Any]:
+        """Return that as JSON."""
+        trees = self._chooser.trees if isinstance(self._chooser, TreesByLoad) else {}
+        return {
+            "spread": self._spread.to_document(),
+            "trees": [[name, list(ends), list(path)] for name, of in trees.items() for ends, path in of.items()],
+            "parts": [
+                [job, list(self._all[job, tree]), grant.first, grant.mask]
+                for (job, tree), grant in self._granted.items()
+                if grant.take == TAKES["share"]
+            ],
+        }
+
+    def take(self, document: Mapping[str, Any]) -> None:
+        """Continue from there. Raises `ValueError`."""
+        self._spread.take(document["spread"])
+        trees: dict[str, dict[Ends, Path]] = {}
+        for name, ends, path in document["trees"]:
+            trees.setdefault(name, {})[tuple(ends)] = tuple(path)
+        if isinstance(self._chooser, TreesByLoad):
+            self._chooser.remember(trees)
+        self._granted = {
+            (job, tree_of(tuple(path))): Grant(int(first), int(mask), 0, TAKES["share"])
+            for job, path, first, mask in document["parts"]
+        }
 
     def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
         """Return a plan whose rates are those of `allocate`. Raises `PlanError` if a worker cannot be reached."""

@@ -211,6 +211,25 @@ def test_other_jobs_stay_where_they_are() -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda of: f"{of.name}-{of.parameters.get('by', '')}")
+@pytest.mark.parametrize("gone", ["a", "b", "ab"])
+def test_trees_and_their_places_stay_at_a_restart_though_jobs_have_gone(policy: ChosenPolicy, gone: str) -> None:
+    controller = Controller(policy=policy)
+    for name in "abcd":
+        controller.register(document(name, HOSTS))
+        controller.plan()
+    for name in gone:
+        del controller.jobs[name]
+        before = controller.plan()
+    controller.restart()
+    after = controller.plan()
+    assert after.trees == before.trees
+    assert {name: of.entries for name, of in after.intents.items()} == {
+        name: of.entries for name, of in before.intents.items()
+    }
+    check(after, controller)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda of: f"{of.name}-{of.parameters.get('by', '')}")
 def test_who_gives_way_is_what_the_policy_says(policy: ChosenPolicy) -> None:
     controller = Controller(policy=policy)
     controller.register(document("a", HOSTS))
