@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -16,7 +17,7 @@ from echelon.cli.plots import draw_file
 from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import AsJson, Column, OutFile, show_json, write_text
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
-from echelon.extras import shipped
+from echelon.extras import plug_in, shipped
 
 if TYPE_CHECKING:
     from echelon.jobs.graph import EchelonFlow, Job
@@ -268,21 +269,46 @@ class CheckedFile:
     mistakes: tuple[str, ...] = ()
 
 
+GROUP = "echelon.files"
+"""The entry-point group of the functions that load files of plug-ins, by the key or the name of the kind."""
+
 KINDS = {
     "job": "echelon.jobs:load_job",
     "fabric": "echelon.fabric.load:load_fabric",
     "scenario": "echelon.lab.scenarios.scenario:load_scenario",
     "service": "echelon.service.config:load_service_config",
     "tokens": "echelon.service.api.tokens:load_tokens",
+    "sweep": "",
+    "results": "echelon.lab.plots.measured:load_whole",
+    "rows": "",
 }
-"""The kinds of files, by a key that all files of a kind have, and the functions that load them. A file of a kind may
-also have the keys of the kinds before it: scenarios and configurations name a fabric."""
+"""The kinds of files, by a key that all files of a kind have, and the functions that load them; nothing: a plug-in has
+it. A file of a kind may also have the keys of the kinds before it: scenarios and configurations name a fabric."""
+
+TABLES = {
+    "start_us": "echelon.lab.traffic.schedule:read_schedule",
+    "started_s": "echelon.lab.traffic.outcome:read_outcomes",
+}
+"""The kinds of tables with commas, by a column."""
+_NAMES = {
+    "results": "results of a run",
+    "rows": "results of a sweep",
+    "start_us": "schedule of traffic",
+    "started_s": "flows of cross traffic",
+    "coflows": "trace of coflows",
+    "sizes": "distribution of sizes",
+}
+"""What people call a kind, where that is not its key."""
 
 
 def check(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Files of jobs, fabrics, scenarios, service configurations and tokens.", metavar="FILE"),
+        typer.Argument(
+            help="Files of jobs, fabrics, scenarios, sweeps, services and tokens; results; schedules, sizes and traces "
+            "of traffic.",
+            metavar="FILE",
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -315,21 +341,68 @@ def _checked(file: Path) -> CheckedFile:
 
     try:
         kind = _kind_of(file)
-        loaded = resolve_name(KINDS[kind])(file)
-        names = ", ".join(f"'{of.name}'" for of in (loaded.tokens if kind == "tokens" else [loaded]))
-        return CheckedFile(file, True, f"{kind} {names}")
+        loaded = _loader(file, kind)(file)
+        of = loaded.tokens if kind == "tokens" else [loaded]
+        names = ", ".join(f"'{one.name}'" for one in of if hasattr(one, "name"))
+        return CheckedFile(file, True, f"{_NAMES.get(kind, kind)} {names}".rstrip())
     except DocumentError as error:
         return CheckedFile(file, False, None, tuple(str(mistake) for mistake in (error, *error.others)))
 
 
+def _loader(file: Path, kind: str) -> Callable[[Path], Any]:
+    """Return the function that loads a file of a kind. Raise `DocumentError` if its plug-in is missing."""
+    from importlib.metadata import entry_points
+
+    from echelon.documents import DocumentError
+
+    if place := KINDS.get(kind) or TABLES.get(kind):
+        return cast("Callable[[Path], Any]", resolve_name(place))
+    if kind == "sizes":
+        from echelon.lab.traffic.sizes import load_sizes
+
+        return load_sizes
+    for entry in entry_points(group=GROUP, name=kind):
+        return cast("Callable[[Path], Any]", entry.load())
+    raise DocumentError(str(file), "", f"{plug_in(GROUP, kind)}")
+
+
 def _kind_of(file: Path) -> str:
+    """Return the kind of a file: of JSON and YAML by its keys, of other text by its first line that is no comment."""
     from echelon.documents import DocumentError, read_document
 
-    data = read_document(file)
+    if file.suffix in (".csv", ".txt"):
+        return _kind_of_text(file)
+    if file.suffix == ".json":
+        # Results may be larger than what people write.
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise DocumentError(str(file), "", f"{error.strerror or error} (check the path)") from None
+        except (ValueError, RecursionError):
+            raise DocumentError(str(file), "", "is not JSON (correct it, or write it anew)") from None
+    else:
+        data = read_document(file)
     for kind in reversed(KINDS):
-        if kind in data:
+        if isinstance(data, dict) and kind in data:
             return kind
     raise DocumentError(str(file), "", f"is neither {' nor '.join(KINDS)} (it has none of these keys)")
+
+
+def _kind_of_text(file: Path) -> str:
+    from echelon.documents import DocumentError
+
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DocumentError(str(file), "", f"{error.strerror or error} (check the path)") from None
+    except UnicodeDecodeError as error:
+        raise DocumentError(str(file), "", f"byte {error.start} is not UTF-8 text (save it as UTF-8)") from None
+    rows = [line for line in lines if line.strip() and not line.startswith("#")]
+    if file.suffix == ".csv":
+        columns = rows[0].split(",") if rows else []
+        return next((kind for kind in reversed(TABLES) if kind in columns), "start_us")
+    # A trace begins with the numbers of ports and coflows; a coflow has at least six words, a point of sizes two.
+    return "sizes" if all(len(row.partition("#")[0].split()) == 2 for row in rows) else "coflows"
 
 
 _SHOWN = 30

@@ -171,6 +171,24 @@ class Excerpt:
         return found[:limit]
 
 
+def load_whole(path: Path) -> MeasuredRun:
+    """Return the results in a file, with every number that pictures and tables need. Raise `DocumentError`."""
+    run = load(path, Excerpt())
+    for policy, of in run.policies.items():
+        for job, measured in of["jobs"].items():
+            where = f"results.{policy}.jobs.{job}"
+            try:
+                mean(run.slowdowns(policy, job, Excerpt()))
+                loads_bps(measured["flows"], 1.0, 1)
+                _ = {(flow["name"], flow["iteration"], flow["src"], flow["dst"]) for flow in measured["flows"]}
+            except DocumentError:
+                raise DocumentError(str(path), where, "has no iteration (run it again)") from None
+            except (KeyError, TypeError, ZeroDivisionError) as error:
+                reason = f"is damaged: {type(error).__name__} {error} (run it again)"
+                raise DocumentError(str(path), where, reason) from None
+    return run
+
+
 def load(path: Path, selection: Excerpt, policies: Sequence[str] = ()) -> MeasuredRun:
     """Return what a directory of `echelon run`, or its `results.json`, holds of `policies`, or of all.
 
