@@ -34,12 +34,14 @@ def convert(
     hosts: Sequence[str] = (),
     ranks_per_host: int = 1,
     merge: bool = False,
+    measured: bool = False,
     options: Mapping[str, object] | None = None,
     progress: CommandProgress = UNSEEN,
 ) -> Conversion:
     """Return the job file of a workload in the format of that name.
 
     Without `hosts`, they are h1, h2, ...: as many as the ranks need. `merge` joins runs of the same collective.
+    `measured` says that times of computing were measured, so that none means none; otherwise a file without is refused.
     `options` are those of the format, as values of YAML. `progress` is told of the steps. Raises `DocumentError`.
     """
     given = {"ranks_per_host": ranks_per_host, **(options or {})}
@@ -52,7 +54,8 @@ def convert(
         workload = contracted(importer.read(sources))
     except TooLargeError:
         raise _too_large(source, f"makes a job of more than {MOST_NODES} nodes") from None
-    _check_computing(source, importer.options.computing, workload)
+    if not measured:
+        _check_computing(source, importer.options.computing, workload)
     if merge:
         workload = merged(workload)
     if workload.ranks % ranks_per_host:
