@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import isqrt, prod
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -20,6 +21,7 @@ from echelon.cli.usage import BAD_INPUT, FAILED, fail
 from echelon.extras import plug_in, shipped
 
 if TYPE_CHECKING:
+    from echelon.fabric.load import FabricSpec
     from echelon.jobs.graph import EchelonFlow, Job
 
 _FOLDERS = ("topologies", "examples", "p4src")
@@ -165,6 +167,19 @@ SHAPES = {
         "The fat-tree of switches with {k} ports, with the addresses of Al-Fares et al. (SIGCOMM 2008).",
         {"k": 4, **_RATE},
     ),
+    "clos": Shape(
+        "{pods} pods of {leaves} leaves, with {hosts_per_leaf} hosts each, and {spines} spines; {spines} cores above "
+        "each spine of a pod; the uplinks of leaves are oversubscribed {oversubscription} to 1.",
+        {"pods": 2, "leaves": 2, "spines": 2, "hosts_per_leaf": 4, "oversubscription": "1", **_RATE},
+    ),
+    "dragonfly": Shape(
+        "A dragonfly (Kim et al., ISCA '08): {groups} groups of {switches} switches, {hosts_per_switch} hosts at each.",
+        {"groups": 5, "switches": 4, "hosts_per_switch": 2, **_RATE},
+    ),
+    "torus": Shape(
+        "A torus of {sides} switches, each linked to both neighbours of a dimension and to {hosts_per_switch} hosts.",
+        {"sides": "4x4", "hosts_per_switch": 1, **_RATE},
+    ),
     "rail-optimised": Shape(
         "{servers} servers with {rails} NICs each, at {rails} rails, and {spines} spines; n2r1 is the NIC of server 2 "
         "at rail 1, a host of its own. The uplinks are oversubscribed {oversubscription} to 1.",
@@ -178,10 +193,28 @@ def fabric(
     shape: Annotated[str, typer.Argument(help=f"The shape: {', '.join(SHAPES)}.", metavar="SHAPE")],
     servers: Annotated[int | None, typer.Option(help="How many servers. Default: 4.")] = None,
     pairs: Annotated[int | None, typer.Option(help="Number of pairs of hosts. Default: 2.")] = None,
-    switches: Annotated[int | None, typer.Option(help="How many switches. Default: 3.")] = None,
-    leaves: Annotated[int | None, typer.Option(help="How many leaves. Default: 4.")] = None,
+    switches: Annotated[
+        int | None, typer.Option(help="How many switches, of a dragonfly in each group. Default: 3, there 4.")
+    ] = None,
+    pods: Annotated[int | None, typer.Option(help="How many pods of a Clos network. Default: 2.")] = None,
+    leaves: Annotated[
+        int | None, typer.Option(help="How many leaves, of a Clos network in each pod. Default: 4, there 2.")
+    ] = None,
     spines: Annotated[int | None, typer.Option(help="How many spines. Default: 2.")] = None,
     hosts_per_leaf: Annotated[int | None, typer.Option(help="Number of hosts at each leaf. Default: 4.")] = None,
+    hosts_per_switch: Annotated[
+        int | None, typer.Option(help="Number of hosts at each switch of a dragonfly (default: 2) or torus (1).")
+    ] = None,
+    groups: Annotated[int | None, typer.Option(help="How many groups of a dragonfly. Default: 5.")] = None,
+    sides: Annotated[
+        str | None, typer.Option(help="The sides of a torus, in switches: 4x4, or 4x4x2. Default: 4x4.", metavar="AxB")
+    ] = None,
+    hosts: Annotated[
+        int | None,
+        typer.Option(
+            help="How many hosts in all, instead of the number of leaves, pods, groups, rails or sides.", min=2
+        ),
+    ] = None,
     k: Annotated[
         int | None, typer.Option("--k", help="Number of ports of a switch of a fat tree, which is even. Default: 4.")
     ] = None,
@@ -208,6 +241,9 @@ def fabric(
         typer.Option(help="Rate of the links of hosts of a dumbbell or line. Default: 1 Gbit/s.", metavar="RATE"),
     ] = None,
     delay: Annotated[str, typer.Option(help="Propagation delay of every link.", metavar="TIME")] = "1 us",
+    draw: Annotated[
+        Path | None, typer.Option(help="Draw the fabric into this file, PNG, SVG or PDF.", metavar="PICTURE")
+    ] = None,
     out: OutFile = None,
 ) -> None:
     """Write a fabric file of a well-known shape: leaf-spine, fat-tree and others.
@@ -215,26 +251,39 @@ def fabric(
     A shape has the options for what it consists of; an option of another shape is a mistake. thesis-a and thesis-b are
     the configurations of Salamy (2022); a rail-optimised fabric has each NIC of a server at the switch of its rank.
 
-    Example: echelon fabric leaf-spine --leaves 4 --spines 2 -o fabric.yaml
+    Example: echelon fabric leaf-spine --hosts 16 --oversubscription 2 --draw fabric.png -o fabric.yaml
     """
-    own = {name: value for name, value in context.params.items() if name not in ("shape", "delay", "out")}
-    write_text(_text(shape, {name: value for name, value in own.items() if value is not None}, delay), out)
+    from echelon.fabric.load import fabric_text
+
+    own = {name: value for name, value in context.params.items() if name not in ("shape", "delay", "out", "draw")}
+    spec, about = _shaped(shape, {name: value for name, value in own.items() if value is not None}, delay)
+    write_text(fabric_text(spec, about), out)
+    if draw is not None:
+        from echelon.fabric.load import build_fabric
+        from echelon.lab.plots.fabric import draw_fabric
+
+        draw_file(lambda style: [draw_fabric(build_fabric(spec), style)], draw)
 
 
-def _text(name: str, given: Mapping[str, object], delay: str) -> str:
+def _shaped(name: str, given: Mapping[str, object], delay: str) -> tuple[FabricSpec, str]:
+    """Return the fabric and the comment in its file."""
     from echelon.documents import suggestion
     from echelon.fabric import builders
-    from echelon.fabric.load import fabric_text
     from echelon.quantities import QuantityError, duration_s, number, rate_bps
 
+    name = next((shape for shape in SHAPES if shape.startswith(f"{name}-")), name)
     if name not in SHAPES:
         fail(f"echelon fabric: unknown shape '{name}' ({suggestion(name, SHAPES)})")
     shape = SHAPES[name]
+    count = given.get("hosts")
+    given = {option: value for option, value in given.items() if option != "hosts"}
     for option in given:
         if option not in shape.options:
             known = ", ".join(map(_written, (*shape.options, "delay")))
             fail(f"{_written(option)}: fabric {name} has no such option (it has {known})")
     options = {**shape.options, **given}
+    if isinstance(count, int):
+        options |= _sized(name, options, given, count)
     about = shape.about.format_map(options)
     arguments: dict[str, object] = {}
     for option, value in {**options, "delay": delay}.items():
@@ -243,15 +292,61 @@ def _text(name: str, given: Mapping[str, object], delay: str) -> str:
             "nic_rate": ("nic_bps", rate_bps),
             "delay": ("delay_s", duration_s),
             "oversubscription": (option, number),
+            "sides": (option, _sides),
         }.get(option, (option, lambda value: value))
         try:
             arguments[argument] = parse(value)
         except QuantityError as error:
             fail(f"{_written(option)}: {error}")
     try:
-        return fabric_text(getattr(builders, name.replace("-", "_"))(**arguments), about)
+        return getattr(builders, name.replace("-", "_"))(**arguments), about
     except ValueError as error:
         fail(str(error))
+
+
+_COUNTED = {
+    "one-tor": ("servers",),
+    "dumbbell": ("pairs",),
+    "line": ("switches",),
+    "leaf-spine": ("leaves", "hosts_per_leaf"),
+    "clos": ("pods", "leaves", "hosts_per_leaf"),
+    "dragonfly": ("groups", "switches", "hosts_per_switch"),
+    "torus": ("sides", "hosts_per_switch"),
+    "rail-optimised": ("servers", "rails"),
+}
+"""The options whose product is the number of hosts (of a dumbbell, half of it): the first follows from --hosts."""
+
+
+def _sized(name: str, options: Mapping[str, Any], given: Mapping[str, object], hosts: int) -> dict[str, object]:
+    """Return the option that gives the shape so many hosts."""
+    if name == "fat-tree":
+        sizes = {k**3 // 4: k for k in range(2, 66, 2)}
+        if hosts not in sizes or "k" in given:
+            fail(f"--hosts: a fat tree has {', '.join(map(str, [*sizes][:8]))}... hosts (give one of them, or --k)")
+        return {"k": sizes[hosts]}
+    if name not in _COUNTED:
+        fail(f"--hosts: fabric {name} has four hosts (leave it out)")
+    first, *others = _COUNTED[name]
+    if first in given:
+        fail(f"--hosts: does not go with {_written(first)} (give one of them)")
+    each = prod(int(options[option]) for option in others) * (2 if name == "dumbbell" else 1)
+    count, rest = divmod(hosts, each)
+    if rest:
+        settings = " and ".join(_written(option) for option in others)
+        fail(f"--hosts: {hosts} is not a multiple of {each} (give {(count + 1) * each}, or change {settings})")
+    if name == "torus":
+        side = next(side for side in range(isqrt(count), 0, -1) if count % side == 0)
+        return {"sides": f"{side}x{count // side}"}
+    return {first: count}
+
+
+def _sides(text: object) -> tuple[int, ...]:
+    from echelon.quantities import QuantityError
+
+    words = str(text).split("x")
+    if not all(word.isdecimal() and len(word) < 6 for word in words):
+        raise QuantityError(f"'{text}' are not sides (write 4x4, or 4x4x2)")
+    return tuple(map(int, words))
 
 
 def _written(option: str) -> str:
