@@ -83,12 +83,16 @@ class Style:
         from matplotlib.layout_engine import ConstrainedLayoutEngine
 
         layout = ConstrainedLayoutEngine(h_pad=0.03, w_pad=0.03)
-        text = fill(title, int(self.width_inches * _CHARACTERS_PER_INCH))
+        text = self.wrapped(title)
         lines = text.count("\n") + 1 if title else 0
         figure = Figure(figsize=(self.width_inches, height_inches + 0.35 + 0.14 * lines), layout=layout)
         if title:
             figure.suptitle(text, x=0.01, ha="left")
         return figure
+
+    def wrapped(self, text: str, part: float = 1.0) -> str:
+        """Return a text in lines of the width of the picture, or of a part of it."""
+        return fill(text, int(part * self.width_inches * _CHARACTERS_PER_INCH))
 
     def panels(self, heights_inches: Sequence[float], title: str = "", **options: Any) -> tuple[Figure, Sequence[Axes]]:
         """Make a picture of panels, one below the other, each so high."""

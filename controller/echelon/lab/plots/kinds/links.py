@@ -61,7 +61,7 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
         axis.tick_params(axis="y", length=0)
         axis.grid(visible=False)
         axis.set_title(policy)
-    axes[-1].set_xlabel(f"time (s); {EVENLY}; what a link cannot carry, later", loc="left")
+    axes[-1].set_xlabel("time (s)\n" + style.wrapped(f"{EVENLY}; what a link cannot carry then, later", 0.7))
     figure.colorbar(image, ax=axes, label="use of the link", aspect=12, pad=0.02)
     return [figure]
 

@@ -29,6 +29,7 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
         colours = [colour(at) for at in range(len(loads))]
         axis.stackplot(edges, loads, labels=list(jobs), colors=colours, edgecolor="white", linewidth=0.2, step="post")
         axis.set(title=f"{policy}: {sum(map(sum, loads)) / _BINS:.3g} Mbit/s on average", ylabel="Mbit/s")
-    axes[-1].set(xlabel=f"time (s); {EVENLY}: sums may exceed a link", xlim=(0, end_s))
+    smoothed = style.wrapped(f"{EVENLY}, so that the sum may be more than links carry", 0.8)
+    axes[-1].set(xlabel=f"time (s)\n{smoothed}", xlim=(0, end_s))
     style.legend(figure, entries_of(axes[0]))
     return [figure]
