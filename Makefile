@@ -8,6 +8,8 @@ STAMP := $(VENV)/.stamp
 RUN := $(VENV)/bin
 # pip takes the core from here for all of them only if it comes first.
 PLUG_INS := importers torch etcd web tofino study aggregation topoopt
+# Errors of pip are shown, and nothing else.
+QUIETLY := -qq --disable-pip-version-check
 # `make lock UPGRADE=--upgrade` takes the newest versions; without it, those of the lock files stay where they fit.
 UPGRADE ?=
 OUT ?= out
@@ -19,16 +21,17 @@ PROGRAM ?=
 	screenshots bench bench-switch soak soak-short format p4 p4-rankings p4-tofino p4-report bpf proto clean
 
 $(RUNS): pyproject.toml softswitch/pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
-	$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python has no venv: install it (on Debian: apt-get install python3-venv)"; exit 1; }
-	$(PYTHON) -m venv --clear $(VENV)
-	@echo "Installing what runs scenarios into $(VENV)"
-	$(RUN)/python -m pip install --disable-pip-version-check --editable softswitch --editable .
-	touch $@
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python has no venv: install it (on Debian: apt-get install python3-venv)"; exit 1; }
+	@echo "Installing what runs scenarios into $(VENV): 24 packages, about a minute"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(RUN)/python -m pip install $(QUIETLY) --editable softswitch --editable .
+	@touch $@
 
 $(HOSTS): $(RUNS)
-	$(RUN)/python -m pip install --disable-pip-version-check --editable '.[service,plot]' --editable plugins/web --editable plugins/study
-	touch $@
+	@echo "Installing the service and what draws pictures into $(VENV)"
+	@$(RUN)/python -m pip install $(QUIETLY) --editable '.[service,plot]' --editable plugins/web --editable plugins/study
+	@touch $@
 
 # The service and pictures besides.
 hosts: $(HOSTS)
@@ -51,8 +54,16 @@ $(STAMP): $(RUNS) $(wildcard plugins/*/pyproject.toml)
 		$(PLUG_INS:%=--editable plugins/%)
 	touch $@
 
+# What the demo prints is a page at most, and its next steps work as printed (tests/docs/test_demo.py).
 demo: $(RUNS)
-	$(RUN)/echelon run topologies/scenarios/fig2.yaml --target softswitch --out $(OUT)/fig2
+	@echo "h1 computes three micro-batches of one second, and sends each to h2: 2 s on a link of 10 Mbit/s that they share."
+	@echo "6,000 packets go through two switches in this process, which run the compiled P4 program, under each policy."
+	@$(RUN)/echelon run topologies/scenarios/fig2.yaml --target softswitch --out $(OUT)/fig2 2>&1
+	@echo "Echelon sends first what h2 needs first, so that h2 starts when fair sharing still sends. Next steps:"
+	@echo "    $(RUN)/echelon policies"
+	@echo "    $(RUN)/echelon init mine && $(RUN)/echelon run mine/scenario.yaml --target fluid -o mine/results"
+	@echo "    make hosts && $(RUN)/echelon advise mine/scenario.yaml -o mine/advice.png"
+	@echo "They list the policies, run two jobs of your own to be changed, and say which policy to take for these."
 
 # Two training jobs and web-search traffic between Mininet's hosts, in real time: first under fifo, then under echelon. Root;
 # TARGET is softswitch or bmv2. Says what to install where something is missing (docs/testbed.md).

@@ -32,6 +32,7 @@ PLUG_INS = {
         "topology": "topoopt",
         "view": "web",
     },
+    "echelon.files": dict.fromkeys(("coflows", "rows", "sweep"), "study"),
     "echelon.plots": {"sweep.slowdowns": "study"},
     "echelon.stores": {"etcd": "etcd"},
     "echelon.targets": {"tofino": "tofino"},

@@ -1,8 +1,8 @@
 """Exact quantities from text: ``"10 ms"``, ``"2.5 MB"``, ``"10 Mbit/s"``.
 
 A quantity is a decimal number and a unit. Units are case-sensitive (`Mbit/s` is not `mbit/s`). Decimal prefixes are
-powers of 1000; `Ki`, `Mi` and `Gi` are powers of 1024. A number without a unit is refused, so that no file depends on
-what its reader assumes; only 0 needs no unit.
+powers of 1000; `Ki`, `Mi`, `Gi` and `Ti` are powers of 1024. A number without a unit is refused, so that no file
+depends on what its reader assumes; only 0 needs no unit.
 """
 
 from __future__ import annotations
@@ -94,13 +94,15 @@ _SIZE = _Kind(
         "kB": Fraction(10**3),
         "MB": Fraction(10**6),
         "GB": Fraction(10**9),
+        "TB": Fraction(10**12),
         "KiB": Fraction(2**10),
         "MiB": Fraction(2**20),
         "GiB": Fraction(2**30),
+        "TiB": Fraction(2**40),
     },
     example="2.5 MB",
     largest=Fraction(10**15),
-    largest_text="1000000 GB",
+    largest_text="1000 TB",
     whole="bytes",
 )
 _RATE = _Kind(

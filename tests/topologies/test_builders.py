@@ -115,6 +115,50 @@ def test_rail_optimised(servers: int, rails: int, spines: int) -> None:
             assert nx.shortest_path_length(wiring, of_rail[0], of_rail[-1]) == 2
 
 
+@pytest.mark.parametrize(("pods", "leaves", "spines", "per_leaf"), [(2, 2, 2, 4), (3, 4, 2, 2), (4, 1, 3, 3)])
+@pytest.mark.parametrize("oversubscription", [1, 2])
+def test_clos(pods: int, leaves: int, spines: int, per_leaf: int, oversubscription: int) -> None:
+    fabric = build_fabric(builders.clos(pods, leaves, spines, per_leaf, oversubscription, rate_bps=36_000))
+    assert degrees(fabric, "leaf") == {per_leaf + spines}
+    assert degrees(fabric, "spine") == {leaves + spines}
+    assert degrees(fabric, "core") == {pods}
+    hosts = list(fabric.hosts)
+    in_pod = leaves * per_leaf
+    assert len(hosts) == pods * in_pod
+    # What a pod sends to the others is what its hosts send, less the oversubscription of its leaves.
+    assert between_bps(fabric, hosts[:in_pod], hosts[in_pod:]) == in_pod * 36_000 // oversubscription
+    assert len(equal_cost_paths(fabric, hosts[0], hosts[-1])) == spines * spines
+
+
+@pytest.mark.parametrize(("groups", "switches", "per_switch"), [(5, 4, 2), (9, 4, 2), (7, 2, 1), (2, 1, 1), (4, 5, 1)])
+def test_dragonfly_is_kims(groups: int, switches: int, per_switch: int) -> None:
+    fabric = build_fabric(builders.dragonfly(groups, switches, per_switch))
+    wiring = graph(fabric)
+    assert len(fabric.hosts) == groups * switches * per_switch
+    between: Counter[frozenset[str]] = Counter()
+    for a, b in wiring.edges:
+        if a in fabric.switches and b in fabric.switches:
+            ends = [node[1:].split("-")[0] for node in (a, b)]
+            between[frozenset(ends)] += 1
+    within = switches * (switches - 1) // 2
+    assert all(count == (1 if len(ends) == 2 else within) for ends, count in between.items())
+    assert sum(len(ends) == 2 for ends in between) == groups * (groups - 1) // 2
+    # A group's links to others are spread evenly over its switches, and a packet takes at most one of them.
+    far = {wiring.degree[switch] - per_switch - (switches - 1) for switch in fabric.switches}
+    assert max(far) - min(far) <= 1
+    assert nx.diameter(wiring) <= 2 + 3
+
+
+@pytest.mark.parametrize("sides", [(4, 4), (3, 5), (2, 2), (3, 3, 3), (2, 4, 3), (6,)])
+@pytest.mark.parametrize("per_switch", [1, 2])
+def test_torus(sides: tuple[int, ...], per_switch: int) -> None:
+    fabric = build_fabric(builders.torus(sides, per_switch))
+    switches = graph(fabric).subgraph(fabric.switches)
+    assert nx.is_isomorphic(switches, nx.grid_graph(list(sides), periodic=[side > 2 for side in sides]))
+    assert len(fabric.hosts) == per_switch * len(fabric.switches)
+    assert all(graph(fabric).degree[host] == 1 for host in fabric.hosts)
+
+
 @given(st.integers(1, 20), st.integers(2, 20))
 @settings(deadline=None, max_examples=20)
 def test_dumbbell_line_and_tor(pairs: int, many: int) -> None:
@@ -153,6 +197,9 @@ def test_thesis() -> None:
         (lambda: builders.leaf_spine(10**4, 10**4, 1), "100010000 links are too many (give fewer switches)"),
         (lambda: builders.fat_tree(3), "k is 3: the switches of a fat-tree have an even number of ports"),
         (lambda: builders.fat_tree(10**6), "hosts are too many"),
+        (lambda: builders.torus((4, 0)), "side: 0 is too few (give 1 or more)"),
+        (lambda: builders.dragonfly(1), "groups: 1 is too few (give 2 or more)"),
+        (lambda: builders.clos(10**4, 10), "400000 hosts are too many"),
         (lambda: builders.one_tor(1), "servers: 1 is too few (give 2 or more)"),
     ],
 )

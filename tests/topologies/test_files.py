@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.collections import LineCollection
 
 from echelon.documents import parse_document
-from echelon.fabric.builders import line
+from echelon.fabric.builders import dragonfly, leaf_spine, line
 from echelon.fabric.load import (
     FabricSpec,
     HostSpec,
@@ -23,6 +24,8 @@ from echelon.fabric.load import (
     load_fabric,
     load_fabric_spec,
 )
+from echelon.lab.plots.fabric import draw_fabric
+from echelon.lab.plots.style import Style
 
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 
@@ -123,3 +126,44 @@ def test_the_comment_is_folded() -> None:
     text = fabric_text(load_fabric_spec(TOPOLOGIES / "line_2.yaml"), "word " * 100)
     assert max(map(len, text.splitlines())) <= 120
     assert text.startswith("# word word")
+
+
+SHAPES = ("one-tor", "dumbbell", "line", "leaf-spine", "fat-tree", "clos", "dragonfly", "torus", "rail")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_shape_has_as_many_hosts_as_are_asked_for(shape: str, tmp_path: Path) -> None:
+    status, text, errors = fabric_command(shape, "--hosts", "16", "--draw", str(tmp_path / "fabric.png"))
+    assert (status, errors) == (0, "")
+    (tmp_path / "fabric.yaml").write_text(text)
+    assert len(load_fabric(tmp_path / "fabric.yaml").hosts) == 16
+    assert (tmp_path / "fabric.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("fat-tree", "--hosts", "20"), "--hosts: a fat tree has 2, 16, 54, 128, 250, 432, 686, 1024... hosts"),
+        (("leaf-spine", "--hosts", "17"), "--hosts: 17 is not a multiple of 4 (give 20, or change --hosts-per-leaf)"),
+        (("torus", "--hosts", "16", "--sides", "4x4"), "--hosts: does not go with --sides (give one of them)"),
+        (("thesis-a", "--hosts", "16"), "--hosts: fabric thesis-a has four hosts (leave it out)"),
+        (("torus", "--sides", "4x"), "--sides: '4x' are not sides (write 4x4, or 4x4x2)"),
+        (("leaf-spine", "--draw", "fabric.jpg"), "--out: fabric.jpg: the format 'jpg' is unknown"),
+    ],
+)
+def test_hosts_that_a_shape_cannot_have(arguments: tuple[str, ...], said: str) -> None:
+    status, _, errors = fabric_command(*arguments)
+    assert status == 2
+    assert errors.startswith(said)
+    assert errors.count("\n") == 1
+
+
+def test_a_picture_has_every_link_once_and_a_colour_for_each_rate() -> None:
+    fabric = build_fabric(dragonfly())
+    [axis] = draw_fabric(fabric, Style()).axes
+    assert sum(len(of.get_segments()) for of in axis.collections if isinstance(of, LineCollection)) == len(
+        fabric.cables
+    )
+    leaves = build_fabric(leaf_spine(4, 2, oversubscription=4))
+    drawn = [of for of in draw_fabric(leaves, Style()).axes[0].collections if isinstance(of, LineCollection)]
+    assert len({tuple(of.get_colors()[0]) for of in drawn}) == len({cable.rate_bps for cable in leaves.cables}) == 2

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import isqrt, prod
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -16,9 +18,10 @@ from echelon.cli.plots import draw_file
 from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import AsJson, Column, OutFile, show_json, write_text
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
-from echelon.extras import shipped
+from echelon.extras import plug_in, shipped
 
 if TYPE_CHECKING:
+    from echelon.fabric.load import FabricSpec
     from echelon.jobs.graph import EchelonFlow, Job
 
 _FOLDERS = ("topologies", "examples", "p4src")
@@ -164,6 +167,19 @@ SHAPES = {
         "The fat-tree of switches with {k} ports, with the addresses of Al-Fares et al. (SIGCOMM 2008).",
         {"k": 4, **_RATE},
     ),
+    "clos": Shape(
+        "{pods} pods of {leaves} leaves, with {hosts_per_leaf} hosts each, and {spines} spines; {spines} cores above "
+        "each spine of a pod; the uplinks of leaves are oversubscribed {oversubscription} to 1.",
+        {"pods": 2, "leaves": 2, "spines": 2, "hosts_per_leaf": 4, "oversubscription": "1", **_RATE},
+    ),
+    "dragonfly": Shape(
+        "A dragonfly (Kim et al., ISCA '08): {groups} groups of {switches} switches, {hosts_per_switch} hosts at each.",
+        {"groups": 5, "switches": 4, "hosts_per_switch": 2, **_RATE},
+    ),
+    "torus": Shape(
+        "A torus of {sides} switches, each linked to both neighbours of a dimension and to {hosts_per_switch} hosts.",
+        {"sides": "4x4", "hosts_per_switch": 1, **_RATE},
+    ),
     "rail-optimised": Shape(
         "{servers} servers with {rails} NICs each, at {rails} rails, and {spines} spines; n2r1 is the NIC of server 2 "
         "at rail 1, a host of its own. The uplinks are oversubscribed {oversubscription} to 1.",
@@ -177,10 +193,28 @@ def fabric(
     shape: Annotated[str, typer.Argument(help=f"The shape: {', '.join(SHAPES)}.", metavar="SHAPE")],
     servers: Annotated[int | None, typer.Option(help="How many servers. Default: 4.")] = None,
     pairs: Annotated[int | None, typer.Option(help="Number of pairs of hosts. Default: 2.")] = None,
-    switches: Annotated[int | None, typer.Option(help="How many switches. Default: 3.")] = None,
-    leaves: Annotated[int | None, typer.Option(help="How many leaves. Default: 4.")] = None,
+    switches: Annotated[
+        int | None, typer.Option(help="How many switches, of a dragonfly in each group. Default: 3, there 4.")
+    ] = None,
+    pods: Annotated[int | None, typer.Option(help="How many pods of a Clos network. Default: 2.")] = None,
+    leaves: Annotated[
+        int | None, typer.Option(help="How many leaves, of a Clos network in each pod. Default: 4, there 2.")
+    ] = None,
     spines: Annotated[int | None, typer.Option(help="How many spines. Default: 2.")] = None,
     hosts_per_leaf: Annotated[int | None, typer.Option(help="Number of hosts at each leaf. Default: 4.")] = None,
+    hosts_per_switch: Annotated[
+        int | None, typer.Option(help="Number of hosts at each switch of a dragonfly (default: 2) or torus (1).")
+    ] = None,
+    groups: Annotated[int | None, typer.Option(help="How many groups of a dragonfly. Default: 5.")] = None,
+    sides: Annotated[
+        str | None, typer.Option(help="The sides of a torus, in switches: 4x4, or 4x4x2. Default: 4x4.", metavar="AxB")
+    ] = None,
+    hosts: Annotated[
+        int | None,
+        typer.Option(
+            help="How many hosts in all, instead of the number of leaves, pods, groups, rails or sides.", min=2
+        ),
+    ] = None,
     k: Annotated[
         int | None, typer.Option("--k", help="Number of ports of a switch of a fat tree, which is even. Default: 4.")
     ] = None,
@@ -207,6 +241,9 @@ def fabric(
         typer.Option(help="Rate of the links of hosts of a dumbbell or line. Default: 1 Gbit/s.", metavar="RATE"),
     ] = None,
     delay: Annotated[str, typer.Option(help="Propagation delay of every link.", metavar="TIME")] = "1 us",
+    draw: Annotated[
+        Path | None, typer.Option(help="Draw the fabric into this file, PNG, SVG or PDF.", metavar="PICTURE")
+    ] = None,
     out: OutFile = None,
 ) -> None:
     """Write a fabric file of a well-known shape: leaf-spine, fat-tree and others.
@@ -214,26 +251,39 @@ def fabric(
     A shape has the options for what it consists of; an option of another shape is a mistake. thesis-a and thesis-b are
     the configurations of Salamy (2022); a rail-optimised fabric has each NIC of a server at the switch of its rank.
 
-    Example: echelon fabric leaf-spine --leaves 4 --spines 2 -o fabric.yaml
+    Example: echelon fabric leaf-spine --hosts 16 --oversubscription 2 --draw fabric.png -o fabric.yaml
     """
-    own = {name: value for name, value in context.params.items() if name not in ("shape", "delay", "out")}
-    write_text(_text(shape, {name: value for name, value in own.items() if value is not None}, delay), out)
+    from echelon.fabric.load import fabric_text
+
+    own = {name: value for name, value in context.params.items() if name not in ("shape", "delay", "out", "draw")}
+    spec, about = _shaped(shape, {name: value for name, value in own.items() if value is not None}, delay)
+    write_text(fabric_text(spec, about), out)
+    if draw is not None:
+        from echelon.fabric.load import build_fabric
+        from echelon.lab.plots.fabric import draw_fabric
+
+        draw_file(lambda style: [draw_fabric(build_fabric(spec), style)], draw)
 
 
-def _text(name: str, given: Mapping[str, object], delay: str) -> str:
+def _shaped(name: str, given: Mapping[str, object], delay: str) -> tuple[FabricSpec, str]:
+    """Return the fabric and the comment in its file."""
     from echelon.documents import suggestion
     from echelon.fabric import builders
-    from echelon.fabric.load import fabric_text
     from echelon.quantities import QuantityError, duration_s, number, rate_bps
 
+    name = next((shape for shape in SHAPES if shape.startswith(f"{name}-")), name)
     if name not in SHAPES:
         fail(f"echelon fabric: unknown shape '{name}' ({suggestion(name, SHAPES)})")
     shape = SHAPES[name]
+    count = given.get("hosts")
+    given = {option: value for option, value in given.items() if option != "hosts"}
     for option in given:
         if option not in shape.options:
             known = ", ".join(map(_written, (*shape.options, "delay")))
             fail(f"{_written(option)}: fabric {name} has no such option (it has {known})")
     options = {**shape.options, **given}
+    if isinstance(count, int):
+        options |= _sized(name, options, given, count)
     about = shape.about.format_map(options)
     arguments: dict[str, object] = {}
     for option, value in {**options, "delay": delay}.items():
@@ -242,15 +292,61 @@ def _text(name: str, given: Mapping[str, object], delay: str) -> str:
             "nic_rate": ("nic_bps", rate_bps),
             "delay": ("delay_s", duration_s),
             "oversubscription": (option, number),
+            "sides": (option, _sides),
         }.get(option, (option, lambda value: value))
         try:
             arguments[argument] = parse(value)
         except QuantityError as error:
             fail(f"{_written(option)}: {error}")
     try:
-        return fabric_text(getattr(builders, name.replace("-", "_"))(**arguments), about)
+        return getattr(builders, name.replace("-", "_"))(**arguments), about
     except ValueError as error:
         fail(str(error))
+
+
+_COUNTED = {
+    "one-tor": ("servers",),
+    "dumbbell": ("pairs",),
+    "line": ("switches",),
+    "leaf-spine": ("leaves", "hosts_per_leaf"),
+    "clos": ("pods", "leaves", "hosts_per_leaf"),
+    "dragonfly": ("groups", "switches", "hosts_per_switch"),
+    "torus": ("sides", "hosts_per_switch"),
+    "rail-optimised": ("servers", "rails"),
+}
+"""The options whose product is the number of hosts (of a dumbbell, half of it): the first follows from --hosts."""
+
+
+def _sized(name: str, options: Mapping[str, Any], given: Mapping[str, object], hosts: int) -> dict[str, object]:
+    """Return the option that gives the shape so many hosts."""
+    if name == "fat-tree":
+        sizes = {k**3 // 4: k for k in range(2, 66, 2)}
+        if hosts not in sizes or "k" in given:
+            fail(f"--hosts: a fat tree has {', '.join(map(str, [*sizes][:8]))}... hosts (give one of them, or --k)")
+        return {"k": sizes[hosts]}
+    if name not in _COUNTED:
+        fail(f"--hosts: fabric {name} has four hosts (leave it out)")
+    first, *others = _COUNTED[name]
+    if first in given:
+        fail(f"--hosts: does not go with {_written(first)} (give one of them)")
+    each = prod(int(options[option]) for option in others) * (2 if name == "dumbbell" else 1)
+    count, rest = divmod(hosts, each)
+    if rest:
+        settings = " and ".join(_written(option) for option in others)
+        fail(f"--hosts: {hosts} is not a multiple of {each} (give {(count + 1) * each}, or change {settings})")
+    if name == "torus":
+        side = next(side for side in range(isqrt(count), 0, -1) if count % side == 0)
+        return {"sides": f"{side}x{count // side}"}
+    return {first: count}
+
+
+def _sides(text: object) -> tuple[int, ...]:
+    from echelon.quantities import QuantityError
+
+    words = str(text).split("x")
+    if not all(word.isdecimal() and len(word) < 6 for word in words):
+        raise QuantityError(f"'{text}' are not sides (write 4x4, or 4x4x2)")
+    return tuple(map(int, words))
 
 
 def _written(option: str) -> str:
@@ -268,21 +364,46 @@ class CheckedFile:
     mistakes: tuple[str, ...] = ()
 
 
+GROUP = "echelon.files"
+"""The entry-point group of the functions that load files of plug-ins, by the key or the name of the kind."""
+
 KINDS = {
     "job": "echelon.jobs:load_job",
     "fabric": "echelon.fabric.load:load_fabric",
     "scenario": "echelon.lab.scenarios.scenario:load_scenario",
     "service": "echelon.service.config:load_service_config",
     "tokens": "echelon.service.api.tokens:load_tokens",
+    "sweep": "",
+    "results": "echelon.lab.plots.measured:load_whole",
+    "rows": "",
 }
-"""The kinds of files, by a key that all files of a kind have, and the functions that load them. A file of a kind may
-also have the keys of the kinds before it: scenarios and configurations name a fabric."""
+"""The kinds of files, by a key that all files of a kind have, and the functions that load them; nothing: a plug-in has
+it. A file of a kind may also have the keys of the kinds before it: scenarios and configurations name a fabric."""
+
+TABLES = {
+    "start_us": "echelon.lab.traffic.schedule:read_schedule",
+    "started_s": "echelon.lab.traffic.outcome:read_outcomes",
+}
+"""The kinds of tables with commas, by a column."""
+_NAMES = {
+    "results": "results of a run",
+    "rows": "results of a sweep",
+    "start_us": "schedule of traffic",
+    "started_s": "flows of cross traffic",
+    "coflows": "trace of coflows",
+    "sizes": "distribution of sizes",
+}
+"""What people call a kind, where that is not its key."""
 
 
 def check(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Files of jobs, fabrics, scenarios, service configurations and tokens.", metavar="FILE"),
+        typer.Argument(
+            help="Files of jobs, fabrics, scenarios, sweeps, services and tokens; results; schedules, sizes and traces "
+            "of traffic.",
+            metavar="FILE",
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -315,21 +436,68 @@ def _checked(file: Path) -> CheckedFile:
 
     try:
         kind = _kind_of(file)
-        loaded = resolve_name(KINDS[kind])(file)
-        names = ", ".join(f"'{of.name}'" for of in (loaded.tokens if kind == "tokens" else [loaded]))
-        return CheckedFile(file, True, f"{kind} {names}")
+        loaded = _loader(file, kind)(file)
+        of = loaded.tokens if kind == "tokens" else [loaded]
+        names = ", ".join(f"'{one.name}'" for one in of if hasattr(one, "name"))
+        return CheckedFile(file, True, f"{_NAMES.get(kind, kind)} {names}".rstrip())
     except DocumentError as error:
         return CheckedFile(file, False, None, tuple(str(mistake) for mistake in (error, *error.others)))
 
 
+def _loader(file: Path, kind: str) -> Callable[[Path], Any]:
+    """Return the function that loads a file of a kind. Raise `DocumentError` if its plug-in is missing."""
+    from importlib.metadata import entry_points
+
+    from echelon.documents import DocumentError
+
+    if place := KINDS.get(kind) or TABLES.get(kind):
+        return cast("Callable[[Path], Any]", resolve_name(place))
+    if kind == "sizes":
+        from echelon.lab.traffic.sizes import load_sizes
+
+        return load_sizes
+    for entry in entry_points(group=GROUP, name=kind):
+        return cast("Callable[[Path], Any]", entry.load())
+    raise DocumentError(str(file), "", f"{plug_in(GROUP, kind)}")
+
+
 def _kind_of(file: Path) -> str:
+    """Return the kind of a file: of JSON and YAML by its keys, of other text by its first line that is no comment."""
     from echelon.documents import DocumentError, read_document
 
-    data = read_document(file)
+    if file.suffix in (".csv", ".txt"):
+        return _kind_of_text(file)
+    if file.suffix == ".json":
+        # Results may be larger than what people write.
+        try:
+            data = json.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise DocumentError(str(file), "", f"{error.strerror or error} (check the path)") from None
+        except (ValueError, RecursionError):
+            raise DocumentError(str(file), "", "is not JSON (correct it, or write it anew)") from None
+    else:
+        data = read_document(file)
     for kind in reversed(KINDS):
-        if kind in data:
+        if isinstance(data, dict) and kind in data:
             return kind
     raise DocumentError(str(file), "", f"is neither {' nor '.join(KINDS)} (it has none of these keys)")
+
+
+def _kind_of_text(file: Path) -> str:
+    from echelon.documents import DocumentError
+
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DocumentError(str(file), "", f"{error.strerror or error} (check the path)") from None
+    except UnicodeDecodeError as error:
+        raise DocumentError(str(file), "", f"byte {error.start} is not UTF-8 text (save it as UTF-8)") from None
+    rows = [line for line in lines if line.strip() and not line.startswith("#")]
+    if file.suffix == ".csv":
+        columns = rows[0].split(",") if rows else []
+        return next((kind for kind in reversed(TABLES) if kind in columns), "start_us")
+    # A trace begins with the numbers of ports and coflows; a coflow has at least six words, a point of sizes two.
+    return "sizes" if all(len(row.partition("#")[0].split()) == 2 for row in rows) else "coflows"
 
 
 _SHOWN = 30

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -12,17 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from echelon.cli import tables
+from echelon.cli import outcomes, tables
 from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail, fraction
 from echelon.lab import FLUID, PRIVATE, VIRTUAL
 from echelon.targets import DEFAULT_TARGET
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from echelon.lab.hosts.workers.others import MakeWorkers
-    from echelon.lab.scenarios.results import PolicyRun, Results
     from echelon.lab.scenarios.scenario import PolicyChoice, Scenario
 
 
@@ -125,8 +122,6 @@ def _run(
     yes: bool,
     as_json: bool,
 ) -> None:
-    from rich.console import Console
-
     from echelon.cli.watch import shown_below
     from echelon.lab.run import compare, ideal_place, place
     from echelon.lab.scenarios.results import summary
@@ -162,16 +157,22 @@ def _run(
         )
         progress.stage("writing the results and the picture")
         files = comparison.write(out)
-    if not any(path.suffix == ".png" for path in files):
+    drawn = any(path.suffix == ".png" for path in files)
+    if not drawn:
         typer.echo(
-            f"no picture: matplotlib is not installed (run: pip install 'echelon-p4[plot]', and then the same command "
-            f"or echelon plot {out} -o {out})",
+            f"no picture in a file: matplotlib is not installed (run: pip install 'echelon-p4[plot]', and then the "
+            f"same command or echelon plot {out} -o {out})",
             err=True,
         )
     if as_json:
         tables.show_json({**summary(comparison.results), "files": files})
         return
-    _show(comparison.results, scenario, comparison.runs, Console())
+    outcomes.show(comparison.results, scenario)
+    if not drawn:
+        from echelon.lab.plots.measured import MeasuredRun
+        from echelon.lab.plots.terminal import timeline
+
+        typer.echo(timeline(MeasuredRun(comparison.results["results"])))
     for path in files:
         typer.echo(path)
 
@@ -236,57 +237,3 @@ def policy_choice(text: str) -> PolicyChoice:
         return PolicyChoice.parse(text)
     except PolicyChoiceError as error:
         raise DocumentError("--policy", "", str(error)) from None
-
-
-def _show(document: Results, scenario: Scenario, runs: Mapping[str, PolicyRun], console: Console) -> None:
-    """Print the jobs' mean iteration times, with their change against the first policy."""
-    from statistics import fmean
-
-    from rich.table import Table
-
-    from echelon.lab.scenarios.report import change_percent
-
-    first, *others = runs
-    against = f", and change against {first}" if others else ""
-    console.print(f"{scenario.name}: seconds per iteration{against}", highlight=False)
-    table = Table()
-    table.add_column("job")
-    table.add_column("alone", justify="right")
-    for label in runs:
-        table.add_column(label, justify="right")
-    for job in scenario.jobs:
-        measured = {label: document["results"][label]["jobs"][job.name] for label in runs}
-        means = {label: fmean(of["iteration_times_s"]) for label, of in measured.items()}
-        changes = {label: change_percent(means[first], means[label]) for label in others}
-        cells = [f"{means[label]:.4f}\n{changes[label]:+.1f} %" for label in others]
-        table.add_row(job.name, f"{measured[first]['alone_iteration_s']:.4f}", f"{means[first]:.4f}", *cells)
-    console.print(table)
-    _show_traffic(document, scenario, list(runs), console)
-
-
-def _show_traffic(document: Results, scenario: Scenario, policies: list[str], console: Console) -> None:
-    """Print what the cross traffic got, if there is any."""
-    from rich.table import Table
-
-    if not scenario.traffic:
-        return
-    first = document["results"][policies[0]]["traffic"][scenario.traffic[0].name]
-    console.print(
-        f"cross traffic in the first {first['to_s']:.4g} s, the length of the shortest run, under every policy: Mbit/s "
-        "offered and achieved, completion times of flows that finished in it",
-        highlight=False,
-    )
-    table = Table()
-    for column in ("traffic", "policy"):
-        table.add_column(column)
-    for column in ("offered", "achieved", "flows", "unfinished", "mean s", "99 % s"):
-        table.add_column(column, justify="right")
-    for source in scenario.traffic:
-        for policy in policies:
-            got = document["results"][policy]["traffic"][source.name]
-            times = (
-                "-" if got[key] is None else f"{got[key]:.4f}" for key in ("mean_completion_s", "p99_completion_s")
-            )
-            rates = (f"{got[key] / 1e6:.2f}" for key in ("offered_bps", "achieved_bps"))
-            table.add_row(source.name, policy, *rates, str(got["flows"]), str(got["unfinished"]), *times)
-    console.print(table)

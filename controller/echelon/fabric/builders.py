@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
+from itertools import product
+from math import prod
 
 from echelon.documents import DocumentError, parse_document
 from echelon.fabric.load import MAX_HOSTS, FabricSpec
@@ -136,6 +138,97 @@ def fat_tree(k: int = 4, rate_bps: int = LINK_BPS, delay_s: Fraction = DELAY_S) 
         *(f"core{row}-{column}" for row in rows for column in rows),
     ]
     return _fabric(f"fat_tree_{k}", hosts, switches, [*down, *up], delay_s)
+
+
+def clos(
+    pods: int = 2,
+    leaves: int = 2,
+    spines: int = 2,
+    hosts_per_leaf: int = 4,
+    oversubscription: Fraction | int = 1,
+    rate_bps: int = LINK_BPS,
+    delay_s: Fraction = DELAY_S,
+) -> FabricSpec:
+    """Return a folded Clos network of three stages: pods of leaves and spines, and a plane of cores for each spine of a
+    pod (A. Andreyev, Introducing data center fabric, Facebook, 2014).
+
+    Spine n of every pod has a link to every core of plane n, of which there are as many as spines in a pod.
+    `oversubscription` is that of the leaves; the uplinks of a spine carry what its leaves can send to it.
+    """
+    _check(pods=(pods, 1), leaves=(leaves, 1), spines=(spines, 1), hosts_per_leaf=(hosts_per_leaf, 1))
+    uplink_bps = _uplink_bps(hosts_per_leaf * rate_bps, spines, oversubscription)
+    core_bps = _uplink_bps(leaves * uplink_bps, spines, 1)
+    hosts = [f"h{n}" for n in range(1, pods * leaves * hosts_per_leaf + 1)]
+    _check_size(len(hosts), len(hosts) + pods * spines * (leaves + spines))
+    leaf_names = [f"leaf{pod}-{n}" for pod in range(1, pods + 1) for n in range(1, leaves + 1)]
+    cores = [f"core{plane}-{n}" for plane in range(1, spines + 1) for n in range(1, spines + 1)]
+    numbers = [(pod, n) for pod in range(1, pods + 1) for n in range(1, spines + 1)]
+    links = [(host, leaf_names[place // hosts_per_leaf], rate_bps) for place, host in enumerate(hosts)]
+    links += [
+        (f"leaf{pod}-{leaf}", f"spine{pod}-{n}", uplink_bps) for pod, n in numbers for leaf in range(1, leaves + 1)
+    ]
+    links += [(f"spine{pod}-{n}", f"core{n}-{core}", core_bps) for pod, n in numbers for core in range(1, spines + 1)]
+    switches = [*leaf_names, *(f"spine{pod}-{n}" for pod, n in numbers), *cores]
+    return _fabric(f"clos_{pods}_{leaves}_{spines}_{hosts_per_leaf}", hosts, switches, links, delay_s)
+
+
+def dragonfly(
+    groups: int = 5,
+    switches: int = 4,
+    hosts_per_switch: int = 2,
+    rate_bps: int = LINK_BPS,
+    delay_s: Fraction = DELAY_S,
+) -> FabricSpec:
+    """Return a dragonfly (J. Kim et al., Technology-Driven, Highly-Scalable Dragonfly Topology, ISCA '08, section 3).
+
+    The switches of a group are linked to each other, and one link leads from each group to each other one. A group's
+    switches have these in turn. All links have the same rate. Switch 2 of group 1 is `s1-2`.
+    """
+    _check(groups=(groups, 2), switches=(switches, 1), hosts_per_switch=(hosts_per_switch, 1))
+    pairs = [(a, b) for a in range(groups) for b in range(a + 1, groups)]
+    count = groups * switches * hosts_per_switch
+    _check_size(count, count + len(pairs) + groups * switches * (switches - 1) // 2)
+    names = [[f"s{group}-{n}" for n in range(1, switches + 1)] for group in range(1, groups + 1)]
+    flat = [name for group in names for name in group]
+    links = [(f"h{n + 1}", flat[n // hosts_per_switch], rate_bps) for n in range(count)]
+    links += [(a, b, rate_bps) for group in names for at, a in enumerate(group) for b in group[at + 1 :]]
+    # Link number n of a group leads to the group n places after it, and arrives there as the link that leads back.
+    links += [(names[a][(b - a - 1) % switches], names[b][(groups - b + a - 1) % switches], rate_bps) for a, b in pairs]
+    hosts = [f"h{n + 1}" for n in range(count)]
+    return _fabric(f"dragonfly_{groups}_{switches}_{hosts_per_switch}", hosts, flat, links, delay_s)
+
+
+def torus(
+    sides: Sequence[int] = (4, 4),
+    hosts_per_switch: int = 1,
+    rate_bps: int = LINK_BPS,
+    delay_s: Fraction = DELAY_S,
+) -> FabricSpec:
+    """Return a torus of so many switches along each side: each has a link to both neighbours of each dimension.
+
+    All links have the same rate. A side of two has one link between its ends, not two. The switch at 1, 2 is `s1-2`.
+    """
+    for side in sides:
+        _check(side=(side, 1))
+    count = prod(sides) * hosts_per_switch
+    _check_size(count, count + prod(sides) * len(sides))
+    places = list(product(*map(range, sides)))
+    links = [
+        (f"h{n * hosts_per_switch + k + 1}", _at(place), rate_bps)
+        for n, place in enumerate(places)
+        for k in range(hosts_per_switch)
+    ]
+    for place in places:
+        for axis, side in enumerate(sides):
+            following = (*place[:axis], (place[axis] + 1) % side, *place[axis + 1 :])
+            if side > 2 or following > place:
+                links.append((_at(place), _at(following), rate_bps))
+    name = f"torus_{'_'.join(map(str, sides))}_{hosts_per_switch}"
+    return _fabric(name, [f"h{n + 1}" for n in range(count)], [_at(place) for place in places], links, delay_s)
+
+
+def _at(place: Sequence[int]) -> str:
+    return f"s{'-'.join(map(str, place))}"
 
 
 def rail_optimised(

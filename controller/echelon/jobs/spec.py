@@ -266,3 +266,20 @@ def make_job_spec(**keys: object) -> JobSpec:
     """Return the specification with these keys of a job file. Raises `DocumentError`."""
     name = keys.get("job")
     return parse_document(JobSpec, keys, f"job {name}" if isinstance(name, str) else "job")
+
+
+def _keys() -> str:
+    """Return the keys of a job, and those of each paradigm's section, as `help(echelon.job)` lists them."""
+    sections = registered().sections
+    lines = []
+    for name, field in JobSpec.model_fields.items():
+        if name not in sections:
+            lines.append(f"    {name}: {field.description or 'optional'}")
+    for name, section in sections.items():
+        lines.append(f"    {name}, a mapping, where it is the parallelism:")
+        for key, field in section.model_fields.items():
+            lines.append(f"        {key}: {field.description or 'optional'}")
+    return "\n".join(lines)
+
+
+make_job_spec.__doc__ = f"{make_job_spec.__doc__}\n\n{_keys()}\n"

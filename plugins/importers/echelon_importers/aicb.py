@@ -12,8 +12,9 @@ stage. The first epoch sets the job up. Each later one is an iteration.
 
 Ranks are numbered as Megatron-LM does it: those of a tensor-parallel group follow each other, then come the groups of
 experts, the data-parallel replicas and the stages of the pipeline. The bytes of a row are those that
-`workload_applyer.py` passes on: all of an all-gather's output and all of a reduce-scatter's input. A list has no
-computing, unless it was recorded with measured times.
+`workload_applyer.py` passes on: all of an all-gather's output and all of a reduce-scatter's input. Most lists have no
+rows of computing; `computing` is then what each rank computes, in equal parts after its rows. A row of computing
+without a measured time has the shapes of two matrices, which a `gpu` multiplies at 45 % of its peak.
 
 With hosts for fewer ranks than the list has, fewer data-parallel replicas are imported, with the bytes that the list
 says.
@@ -27,16 +28,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from echelon.documents import DocumentError, suggestion
+from echelon.extras import plug_in
 from echelon.jobs.ranked import Mesh
 from echelon.quantities import shown
 from echelon_importers import astra_sim
 from echelon_importers.importer import Importer, Source, Span
-from echelon_importers.workload import Builder, CollectiveKind, Workload
+from echelon_importers.workload import SPREAD, Builder, CollectiveKind, Workload
 
 _KINDS: Mapping[str, CollectiveKind] = {
     "all_reduce": "all-reduce",
@@ -79,6 +82,8 @@ class AicbOptions(astra_sim.AstraSimOptions):
     """Ranks of a data-parallel group."""
     ep: _Size | None = None
     """Ranks of a group of experts."""
+    gpu: str | None = None
+    """The GPU that multiplies matrices, by its name in `echelon job new`."""
 
 
 class SimAi(astra_sim.AstraSim):
@@ -98,7 +103,7 @@ class Aicb(Importer[AicbOptions]):
             return SimAi(self.options).read(sources)
         sections = list(_sections(source))
         mesh = self._mesh(source, sections)
-        return _List(source, sections, mesh, self.options.iterations or range(1, 2)).run()
+        return _List(source, sections, mesh, self.options).run()
 
     def _mesh(self, source: Source, sections: Sequence[_Section]) -> Mesh[int]:
         said = _group_sizes(source, sections)
@@ -152,6 +157,8 @@ class _Row:
     neighbour: int
     """1: the next stage; -1: the one before; 0: none."""
     elapsed_ms: Fraction | None
+    flops: int | None = None
+    """Operations of a row of computing; None: it does not say the shapes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +246,8 @@ def _row(source: Source, line: int, columns: Sequence[str], words: Sequence[str]
         raise source.fault(line, f"does not say to which stage ({shown(additional)})", f"write {kind[1:]}_next")
     if kind in ("isend", "irecv") and additional not in _NEIGHBOURS:
         raise source.fault(line, f"{shown(additional)} is not a stage", f"write {kind[1:]}_next or {kind[1:]}_prev")
-    size_bytes = 0 if kind == "computation" else source.integer(line, said["msg_size"], "a number of bytes")
+    computes = kind == "computation"
+    size_bytes = 0 if computes else source.integer(line, said["msg_size"], "a number of bytes")
     return _Row(
         line,
         kind,
@@ -248,7 +256,19 @@ def _row(source: Source, line: int, columns: Sequence[str], words: Sequence[str]
         size_bytes,
         _NEIGHBOURS.get(additional, 0) if kind in ("isend", "irecv") else 0,
         _milliseconds(source, line, said.get("_elapsed_time", "None")),
+        _flops(said["msg_size"]) if computes else None,
     )
+
+
+def _flops(shapes: str) -> int | None:
+    """Return the operations of multiplying matrices of these shapes, as ``((2048, 1, 5120), (5120, 640))``."""
+    found = re.fullmatch(r"\(\(([0-9, ]{1,60})\), ?\(([0-9, ]{1,40})\)\)", shapes)
+    if not found:
+        return None
+    left, right = ([int(word) for word in part.replace(",", " ").split()] for part in found.groups())
+    if len(left) < 2 or len(right) != 2 or left[-1] != right[0]:
+        return None
+    return 2 * prod(left) * right[1]
 
 
 def _group_sizes(source: Source, sections: Sequence[_Section]) -> Mapping[str, int]:
@@ -269,7 +289,8 @@ def _group_sizes(source: Source, sections: Sequence[_Section]) -> Mapping[str, i
 class _List:
     """The iterations of a list, stage by stage."""
 
-    def __init__(self, source: Source, sections: Sequence[_Section], mesh: Mesh[int], wanted: range) -> None:
+    def __init__(self, source: Source, sections: Sequence[_Section], mesh: Mesh[int], options: AicbOptions) -> None:
+        wanted = options.iterations or range(1, 2)
         self.source = source
         self.mesh = mesh
         self.builder = Builder(len(mesh.ranks))
@@ -281,6 +302,11 @@ class _List:
         """The rows that have sent from one stage to another."""
         self.received: Counter[tuple[int, int]] = Counter()
         self.todo = [self._chosen(section, wanted)[::-1] for section in sections]
+        computes = any(row.kind == "computation" for rows in self.todo for row in rows)
+        self.flops_per_s = None if options.gpu is None else _rate(options.gpu)
+        computing_s = (options.computing or Fraction(0)) * (not computes)
+        self.parts_s = [computing_s / len(rows) if rows else Fraction(0) for rows in self.todo]
+        """The seconds that the ranks of each stage compute after a row."""
         self._count(sections, wanted)
 
     def _chosen(self, section: _Section, wanted: range) -> list[_Row]:
@@ -337,8 +363,16 @@ class _List:
             return self._meet(row)
         else:
             self._collective(row, self._groups(row.group, stage))
-        self.todo[stage].pop()
+        self._done(stage)
         return True
+
+    def _done(self, stage: int) -> None:
+        """Remove the row that a stage has done, and let its ranks compute their part."""
+        row = self.todo[stage].pop()
+        if self.parts_s[stage]:
+            self.builder.tally.derived[SPREAD] += 1
+            for rank in range(stage * self.in_stage, (stage + 1) * self.in_stage):
+                self.builder.compute(f"c{row.line}-r{rank}", rank, self.parts_s[stage])
 
     def _groups(self, group: str, stage: int) -> Sequence[tuple[int, ...]]:
         key = group, stage
@@ -348,11 +382,15 @@ class _List:
         return self.groups[key]
 
     def _compute(self, stage: int, row: _Row) -> None:
-        if row.elapsed_ms is None:
-            self.builder.tally.ignored["computations without a measured time"] += 1
-            return
+        duration_s = None if row.elapsed_ms is None else row.elapsed_ms / 1000
+        if duration_s is None:
+            if row.flops is None or self.flops_per_s is None:
+                remedy = "give --gpu A100" if row.flops else "record it with times"
+                raise self.source.fault(row.line, "computes without a measured time", remedy)
+            self.builder.tally.derived["computations from the shapes of matrices"] += 1
+            duration_s = row.flops / self.flops_per_s
         for rank in range(stage * self.in_stage, (stage + 1) * self.in_stage):
-            self.builder.compute(f"l{row.line}-r{rank}", rank, row.elapsed_ms / 1000)
+            self.builder.compute(f"l{row.line}-r{rank}", rank, duration_s)
 
     def _send(self, stage: int, row: _Row) -> None:
         other = self._other(stage, row)
@@ -398,7 +436,7 @@ class _List:
             groups = [(group[0], group[-1]) for group in groups]
         self._collective(row, groups)
         for stage in involved:
-            self.todo[stage].pop()
+            self._done(stage)
         return True
 
     def _collective(self, row: _Row, groups: Sequence[tuple[int, ...]]) -> None:
@@ -412,6 +450,17 @@ class _List:
         for number, ranks in enumerate(groups):
             group = row.group.removesuffix("_group")
             self.builder.collective(f"l{row.line}-g{number}", _KINDS[row.kind], group, ranks, row.size_bytes)
+
+
+def _rate(gpu: str) -> Fraction:
+    """Return the operations a second that a GPU reaches in training."""
+    try:
+        from echelon_study.models import EFFICIENCY, GPUS
+    except ModuleNotFoundError:
+        raise DocumentError("--gpu", "", f"{plug_in('echelon.commands', 'job.new')}") from None
+    if gpu not in GPUS:
+        raise DocumentError("--gpu", "", f"unknown GPU '{gpu}' ({suggestion(gpu, GPUS)})", code="unknown-name")
+    return GPUS[gpu].peak_flops * EFFICIENCY
 
 
 def _milliseconds(source: Source, line: int, word: str) -> Fraction | None:

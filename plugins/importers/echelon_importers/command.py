@@ -51,6 +51,17 @@ def import_workload(
     layers: Annotated[
         str | None, typer.Option(help="The layers to take, as 2 or 2:40, counted from 1. Default: all.")
     ] = None,
+    computing: Annotated[
+        str | None,
+        typer.Option(
+            help="What each rank computes in all, e.g. '300 ms', where the file does not say it; '0 s': communication "
+            "alone is meant.",
+            metavar="TIME",
+        ),
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="The GPU that multiplies matrices for which a list of aicb has no times: A100.")
+    ] = None,
     merge: Annotated[
         bool, typer.Option("--merge", help="Join runs of the same collective that have nothing between them.")
     ] = False,
@@ -73,6 +84,8 @@ def import_workload(
         "local_bandwidth": local_bandwidth,
         "iterations": iterations,
         "layers": layers,
+        "computing": computing,
+        "gpu": gpu,
     }
     given = {key: value for key, value in given.items() if value is not None} | _settings(settings or ())
     try:

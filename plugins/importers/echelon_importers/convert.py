@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import yaml
 
 from echelon.documents import MAX_DOCUMENT_BYTES, DocumentError, parse_document
+from echelon.jobs.graph import ComputeUnit
 from echelon.jobs.spec import JobSpec
 from echelon.progress import UNSEEN, CommandProgress, counted
 from echelon_importers.importer import Source
 from echelon_importers.job_file import Placement, job_text
 from echelon_importers.registry import make_importer
-from echelon_importers.workload import MOST_NODES, TooLargeError, Workload, contracted, merged
+from echelon_importers.workload import MOST_NODES, SPREAD, TooLargeError, Workload, contracted, merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,14 @@ def convert(
     hosts: Sequence[str] = (),
     ranks_per_host: int = 1,
     merge: bool = False,
+    measured: bool = False,
     options: Mapping[str, object] | None = None,
     progress: CommandProgress = UNSEEN,
 ) -> Conversion:
     """Return the job file of a workload in the format of that name.
 
     Without `hosts`, they are h1, h2, ...: as many as the ranks need. `merge` joins runs of the same collective.
+    `measured` says that times of computing were measured, so that none means none; otherwise a file without is refused.
     `options` are those of the format, as values of YAML. `progress` is told of the steps. Raises `DocumentError`.
     """
     given = {"ranks_per_host": ranks_per_host, **(options or {})}
@@ -50,6 +54,8 @@ def convert(
         workload = contracted(importer.read(sources))
     except TooLargeError:
         raise _too_large(source, f"makes a job of more than {MOST_NODES} nodes") from None
+    if not measured:
+        _check_computing(source, importer.options.computing, workload)
     if merge:
         workload = merged(workload)
     if workload.ranks % ranks_per_host:
@@ -76,6 +82,22 @@ def convert(
     # Names of the job and the hosts come from the caller. What remains is a check of the importer itself.
     parse_document(JobSpec, yaml.load(text, yaml.CSafeLoader), source)
     return Conversion(text, workload)
+
+
+def _check_computing(source: str, given_s: Fraction | None, workload: Workload) -> None:
+    """Raise `DocumentError` for a job that computes nothing although nobody has said so."""
+    computes = any(isinstance(node, ComputeUnit) and node.duration_s for node in workload.nodes)
+    if given_s is None:
+        if computes:
+            return
+        reason = "has no times of computing, and no job computes nothing (give --computing '300 ms', what a rank "
+        reason += "computes in all, if the format is aicb; or --computing '0 s': communication alone is meant)"
+        raise DocumentError(source, "", reason, code="missing-key")
+    if bool(given_s) != bool(workload.tally.derived[SPREAD]) or computes != bool(given_s):
+        fault, remedy = "cannot be completed", "give '0 s', if communication alone is meant"
+        if computes:
+            fault, remedy = "has times of computing", "leave it out"
+        raise DocumentError(source, "--computing", f"the file {fault} ({remedy})", code="conflicting-key")
 
 
 def _too_large(source: str, reason: str) -> DocumentError:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import PlainValidator
 
-from echelon.documents import DocumentError, Rate, Section, problem
+from echelon.documents import DocumentError, Duration, Rate, Section, problem
 from echelon.quantities import shown
 from echelon_importers.workload import Workload
 
@@ -94,6 +94,8 @@ class ImportOptions(Section):
     ranks_per_host: int = 1
     local_bandwidth: Rate | None = None
     """Bits per second between two ranks of a host. None: such transfers take no time."""
+    computing: Duration | None = None
+    """The seconds that each rank computes, of a file that does not say it. 0: communication alone is meant."""
 
 
 def _span(value: object) -> range:

@@ -317,7 +317,8 @@ def _read_events(source: Source, events: Sequence[Any], rank: _Rank, tally: Read
     rank.steps.sort()
     rank.events.sort(key=lambda event: (event.start_us, event.number))
     if not rank.events:
-        raise DocumentError(source.name, "", "has no kernels of a GPU (profile with CUDA activities)")
+        reason = "has no kernels of a GPU (profile with CUDA activities; a job on CPUs: run it under echelon capture)"
+        raise DocumentError(source.name, "", reason, code="empty-document")
 
 
 def _gpu_event(source: Source, number: int, name: str, event: Mapping[str, Any]) -> _Event:

@@ -174,10 +174,14 @@ def _names(
     """Return names for the parts of collectives and transfers, by rank and node, and for groups."""
     joined: dict[tuple[str, tuple[int, ...]], dict[int, list[TraceNode]]] = {}
     ends: dict[tuple[int, int, int], tuple[list[TraceNode], list[TraceNode]]] = defaultdict(lambda: ([], []))
+    read: set[str] = set()
     for rank, trace in enumerate(traces):
+        # What several ranks run alike was read once.
+        once = sources[rank].name not in read
+        read.add(sources[rank].name)
         for node in trace:
             if isinstance(node.does, Joined):
-                tally.read["collectives, on each rank"] += 1
+                tally.read["collectives"] += once
                 if len(node.does.ranks) < 2:
                     tally.ignored["collectives of groups of one rank"] += 1
                 elif not node.does.size_bytes and node.does.kind != "barrier" and node.does.parts is None:
@@ -187,7 +191,7 @@ def _names(
             elif isinstance(node.does, TracedTransfer):
                 src, dst = (rank, node.does.peer) if node.does.sends else (node.does.peer, rank)
                 ends[src, dst, node.does.tag][not node.does.sends].append(node)
-                tally.read["sends" if node.does.sends else "receipts"] += 1
+                tally.read["sends" if node.does.sends else "receipts"] += once
     names: dict[tuple[int, int], str] = {}
     groups: dict[tuple[int, ...], str] = {}
     count: Counter[str] = Counter()

@@ -16,6 +16,10 @@ MOST_NODES = 300_000
 CollectiveKind = Literal["all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "reduce", "barrier"]
 
 
+SPREAD = "parts of --computing, one after each row of a list"
+"""What is said of times of computing that the file does not have."""
+
+
 @dataclass(slots=True)
 class ReadCounts:
     """Counts of what a file held: read as it is, derived because the file lacks it, or ignored."""

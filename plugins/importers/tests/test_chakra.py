@@ -110,6 +110,9 @@ def test_json_says_the_same_as_protobuf() -> None:
     documents = [json.loads(MessageToJson(part)) for part in parts]
     written = '{"version": "1"}' + "".join(json.dumps(each | {"type": names[each["type"]]}) for each in documents)
     assert read([Source("a.json", written.encode())], ranks=3).nodes == binary.nodes
+    snake = [json.loads(MessageToJson(part, preserving_proto_field_name=True)) for part in parts]
+    for text in (json.dumps(documents), json.dumps({"nodes": snake}), "\n".join(map(json.dumps, snake))):
+        assert read([Source("a.json", text.encode())], ranks=3).nodes == binary.nodes
     feeder = {
         "workload_graph": [
             {"Id": 0, "Name": "a", "NodeType": 4, "data_deps": [], "runtime": 7},

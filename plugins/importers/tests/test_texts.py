@@ -108,6 +108,25 @@ def test_an_all_gather_of_astra_sim_names_the_bytes_before_it() -> None:
     assert counted(read("simai", text, ranks=4))["all-gather", "all"] == 500
 
 
+MATRICES = """\
+comm_type,comm_group,comm_group_size,msg_size,stage,dst,src,additional,_elapsed_time
+CommType.computation,None,None,"((2048, 2, 5120), (5120, 640))",forward.Linear,None,None,,None
+CommType.all_reduce,CommGroup.tp_group,8,41943040,forward,None,None,,None
+CommType.computation,None,None,"((4096, 5120), (5120, 640))",forward.Linear,None,None,,0.25
+"""
+
+
+def test_a_list_computes_what_a_gpu_needs_for_its_matrices() -> None:
+    """45 % of 312 TFLOP/s multiply 4096 x 5120 by 5120 x 640; measured times stay."""
+    workload = read("aicb", MATRICES, ranks=8, gpu="A100")
+    times_s = [node.duration_s for node in workload.nodes if isinstance(node, ComputeUnit) and node.worker == "0"]
+    assert times_s == [Fraction(2 * 4096 * 5120 * 640, 312 * 10**12) / Fraction(45, 100), Fraction(1, 4000)]
+    with pytest.raises(DocumentError, match=r"line 2: computes without a measured time \(give --gpu A100\)"):
+        read("aicb", MATRICES, ranks=8)
+    with pytest.raises(DocumentError, match="unknown GPU 'A1000'"):
+        read("aicb", MATRICES, ranks=8, gpu="A1000")
+
+
 PIPELINE = """\
 [ pp_stage0: [rank0, rank1] ]
 comm_type,comm_group,comm_group_size,msg_size,stage,dst,src,additional

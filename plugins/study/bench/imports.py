@@ -85,7 +85,10 @@ def packed(path: Path) -> Iterator[Group]:
 def reason(group: Group) -> str:
     """Return why a workload does not import, or an empty text: one line for each reason."""
     reasons: dict[str, None] = {}
-    for attempt in ATTEMPTS[group.format_name]:
+    attempts = ATTEMPTS[group.format_name]
+    # Those that do not say what they compute are lists of communication alone.
+    alone = ({**attempt, "options": {**_options(attempt), "computing": "0 s"}} for attempt in attempts)
+    for attempt in (*attempts, *alone):
         try:
             convert(group.format_name, group.sources, "job", **attempt)  # type: ignore[arg-type]
         except DocumentError as error:
@@ -93,6 +96,12 @@ def reason(group: Group) -> str:
         else:
             return ""
     return "; ".join(reasons)
+
+
+def _options(attempt: dict[str, object]) -> dict[str, object]:
+    options = attempt.get("options", {})
+    assert isinstance(options, dict)
+    return options
 
 
 def main(roots: Sequence[str]) -> None:

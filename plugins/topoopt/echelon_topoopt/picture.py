@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import cos, pi, sin
 from typing import TYPE_CHECKING
 
-from echelon.lab.plots.style import INK, PALETTE, Style
+from echelon.lab.plots.style import INK, PALETTE, Style, colour
 from echelon_topoopt.topology_finder import Topology
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ def _cables(axis: Axes, topology: Topology, workers: Sequence[str]) -> None:
     strides = sorted({_stride(topology, pair) for pair in topology.cables})
     for pair, count in topology.cables.items():
         xs, ys = zip(*(spots[end] for end in pair), strict=True)
-        look = strides.index(_stride(topology, pair)) % len(PALETTE)
-        axis.plot(xs, ys, color=PALETTE[look], linewidth=0.6 + 0.7 * count, zorder=1)
+        look = strides.index(_stride(topology, pair))
+        axis.plot(xs, ys, color=colour(look), linewidth=0.6 + 0.7 * count, zorder=1)
     axis.plot(*zip(*spots, strict=True), "o", markersize=4, color=INK, zorder=2)
     for at, (x, y) in enumerate(spots if topology.hosts <= _NAMED else []):
         axis.text(1.13 * x, 1.13 * y, str(at + 1), ha="center", va="center", fontsize=6)

@@ -160,6 +160,7 @@ def _write_job(
         [Source(name, data) for name, data in files.items()],
         job_name(job),
         ranks_per_host=each if spread else 1,
+        measured=True,
         options={"transfers": "buffered" if gloo else "rendezvous"},
     )
     about = "".join(f"# {line}\n" for line in _about(described))

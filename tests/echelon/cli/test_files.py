@@ -12,6 +12,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from echelon.cli import app
+from echelon.lab.run import simulate
+from echelon.lab.traffic.outcome import FlowOutcome, write_outcomes
+from echelon.lab.traffic.schedule import ScheduledFlow
 from echelon.service.api.tokens import Tokens, load_tokens
 
 FABRIC = """\
@@ -25,6 +28,9 @@ service: lab
 fabric: fabric.yaml
 switches: {s1: {address: "127.0.0.1:9559"}}
 """
+
+
+ROOT = Path(__file__).parents[3]
 
 
 def invoke(*arguments: str | Path) -> Result:
@@ -190,3 +196,63 @@ def test_show_refuses_what_it_cannot_read_or_write(tmp_path: Path) -> None:
         assert result.exit_code == 2
         [line] = result.stderr.splitlines()
         assert line.startswith(f"--out: {out}: ")
+
+
+def test_check_takes_every_kind_of_file(tmp_path: Path) -> None:
+    """Those that commands read and write, each made by the command or shipped."""
+    simulate(ROOT / "topologies/scenarios/fig2.yaml", ["fair"]).write(tmp_path)
+    sweep = tmp_path / "sweep.yaml"
+    sweep.write_text(f"{{sweep: two, scenario: {ROOT}/topologies/scenarios/fig2.yaml, vary: {{iterations: [1, 2]}}}}")
+    swept = invoke("sweep", sweep, "-o", tmp_path / "swept", "--workers", "1")
+    assert swept.exit_code == 0, swept.output
+    schedule = tmp_path / "web.csv"
+    options = ("--load", "1 Mbit/s", "--duration", "1 s", "--src", "h1", "--dst", "h2")
+    made = invoke("traffic", "generate", "consistent", *options, "-o", schedule)
+    assert made.exit_code == 0, made.output
+    flow = ScheduledFlow(0, "h1", "h2", 1000)
+    write_outcomes([FlowOutcome(flow, 0.0, 1.0)], tmp_path / "flows.csv")
+    (tmp_path / "trace.txt").write_text("2 1\n1 0 1 0 1 1:5\n")
+    sizes = ROOT / "controller/echelon/lab/traffic/cdf/cache.txt"
+    said = {
+        tmp_path / "results.json": "results of a run is good",
+        sweep: "sweep 'two' is good",
+        tmp_path / "swept" / "sweep.json": "results of a sweep 'two' is good",
+        schedule: "schedule of traffic is good",
+        tmp_path / "flows.csv": "flows of cross traffic is good",
+        tmp_path / "trace.txt": "trace of coflows is good",
+        sizes: "distribution of sizes 'cache' is good",
+    }
+    result = invoke("check", *said)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [f"{file}: {what}" for file, what in said.items()]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "results.json",
+            '{"results": {"fair": {"jobs": {"a": {"iteration_times_s": []}}}}}',
+            "results.fair.jobs.a: has no iteration",
+        ),
+        ("results.json", '{"results": {"fair": {"jobs"', "is not JSON"),
+        ("s.yaml", "{sweep: s, scenario: {}, vary: {iterations: 3}}", "vary"),
+        ("web.csv", "a,b\n1,2\n", "are not the columns of a schedule"),
+        ("web.csv", "start_us,src,dst,bytes\n-1,a,b,5\n", "line 2"),
+        ("trace.txt", "2 2\n1 0 1 0 1 1:5\n", "announces 2 coflows"),
+        ("sizes.txt", "1000 0\n2000 0.5\n", "0.5"),
+    ],
+)
+def test_check_says_what_is_wrong_with_other_files(name: str, text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    line = only_line(invoke("check", tmp_path / name))
+    assert line.startswith(f"{tmp_path / name}")
+    assert said in line
+
+
+def test_check_looks_at_parameters_of_policies(tmp_path: Path) -> None:
+    scenario = tmp_path / "s.yaml"
+    fig2 = (ROOT / "topologies/scenarios/fig2.yaml").read_text()
+    scenario.write_text(fig2.replace("[fair, varys, echelon]", "['echelon(order=setf)', 'aalo(levelss=3)']"))
+    line = only_line(invoke("check", scenario))
+    assert "policies[1].levelss: is not a parameter of policy 'aalo' (known: queues," in line

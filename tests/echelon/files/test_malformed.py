@@ -321,7 +321,7 @@ def test_malformed(folder: Path, file: str, old: str, new: str, path: str, code:
 
 
 WORDING = {
-    "unknown-unit": "'s' is not a unit of size (use B, kB, MB, GB, KiB, MiB, GiB)",
+    "unknown-unit": "'s' is not a unit of size (use B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)",
     "unknown-key": "unknown key (did you mean 'forward'?)",
     "missing-key": "is missing (give the forward compute time per micro-batch, e.g. 1 s)",
     "missing-unit": "1 has no unit (write for example 10 ms; use s, ms, us, ns, min, h)",

@@ -22,7 +22,8 @@ from echelon.quantities import (
 from tests.drawing import examples
 
 SECONDS = {"s": "1", "ms": "1e-3", "us": "1e-6", "ns": "1e-9", "min": "60", "h": "3600"}
-BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4}
+BYTES |= {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 BITS = {"bit/s": 1, "kbit/s": 1000, "Mbit/s": 1000**2, "Gbit/s": 1000**3}
 
 
@@ -36,7 +37,7 @@ BITS = {"bit/s": 1, "kbit/s": 1000, "Mbit/s": 1000**2, "Gbit/s": 1000**3}
         (duration_s, "1e-3 s", Fraction(1, 1000)),
         (duration_s, "1.5min", 90),
         (duration_s, "10000 h", 36_000_000),
-        (size_bytes, "1000000 GB", 10**15),
+        (size_bytes, "1000 TB", 10**15),
         (rate_bps, "10000 Gbit/s", 10**13),
         (size_bytes, "2.5 MB", 2_500_000),
         (size_bytes, "1250 B", 1250),
@@ -71,7 +72,7 @@ def test_sizes_and_rates_are_exact_integers(number: int, of_size: str, of_rate: 
 @pytest.mark.parametrize(
     ("parse", "value", "message"),
     [
-        (size_bytes, "3 s", "'s' is not a unit of size (use B, kB, MB, GB, KiB, MiB, GiB)"),
+        (size_bytes, "3 s", "'s' is not a unit of size (use B, kB, MB, GB, TB, KiB, MiB, GiB, TiB)"),
         (duration_s, "3 MB", "'MB' is not a unit of duration (use s, ms, us, ns, min, h)"),
         (rate_bps, "3 Mbps", "'Mbps' is not a unit of rate (use bit/s, kbit/s, Mbit/s, Gbit/s)"),
         (rate_bps, "3 mbit/s", "'mbit/s' is not a unit of rate"),
@@ -83,7 +84,7 @@ def test_sizes_and_rates_are_exact_integers(number: int, of_size: str, of_rate: 
         (duration_s, "-1 s", "is negative"),
         (duration_s, "1e99 s", "too large (a duration is at most 10000 h)"),
         (duration_s, "36000000.001 s", "too large"),
-        (size_bytes, "1000000000000001 B", "too large (a size is at most 1000000 GB)"),
+        (size_bytes, "1000000000000001 B", "too large (a size is at most 1000 TB)"),
         (rate_bps, "10001 Gbit/s", "too large (a rate is at most 10000 Gbit/s)"),
         (duration_s, "1e999999999 s", "is not a duration (write it as in 10 ms)"),
         (duration_s, "9" * 5000 + " s", "is not a duration"),

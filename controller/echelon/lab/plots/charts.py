@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from echelon.lab.plots.style import DASHES, HATCHES, INK, MOST, PALETTE, Style, entries_of
+from echelon.lab.plots.style import DASHES, INK, MOST, Style, colour, entries_of, hatch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +24,7 @@ class Curve:
     xs: Sequence[float]
     ys: Sequence[float]
     look: int = 0
-    """The place of its colour in the palette; beyond the palette, colours come again with other dashes."""
+    """The place of its colour (`echelon.lab.plots.style.colour`)."""
     dashes: Any = None
     """The dashes. None: those of its place."""
     marker: str = ""
@@ -84,7 +84,7 @@ def chart(
 def _draw(axis: Axes, panel: Panel, inches: float) -> None:
     for curve in panel.curves:
         dashes = DASHES[curve.look // MOST * 2 % len(DASHES)] if curve.dashes is None else curve.dashes
-        look: dict[str, Any] = {"color": PALETTE[curve.look % MOST], "linestyle": dashes, "label": curve.label}
+        look: dict[str, Any] = {"color": colour(curve.look), "linestyle": dashes, "label": curve.label}
         if curve.staircase:
             axis.step(curve.xs, curve.ys, where="post", **look)
         else:
@@ -139,11 +139,11 @@ def put(lanes: list[list[Bar]], bar: Bar, most: int | None = None) -> None:
     lane.append(bar)
 
 
-def write_in(axis: Axes, bar: Bar, middle: float, inch_s: float, colour: str) -> None:
+def write_in(axis: Axes, bar: Bar, middle: float, inch_s: float, ink: str) -> None:
     """Write the label of a bar into it, if it is wide enough; `inch_s` is the time that an inch stands for."""
     if bar.label and bar.finish_s - bar.start_s > 0.07 * inch_s * (len(bar.label) + 0.6):
         at = (bar.start_s + bar.finish_s) / 2, middle
-        axis.text(*at, bar.label, ha="center", va="center", size=5, color=colour)
+        axis.text(*at, bar.label, ha="center", va="center", size=5, color=ink)
 
 
 def bars(axis: Axes, groups: Sequence[str], heights: Mapping[str, Sequence[float]], numbers: str = "") -> None:
@@ -152,7 +152,7 @@ def bars(axis: Axes, groups: Sequence[str], heights: Mapping[str, Sequence[float
     for at, (label, values) in enumerate(heights.items()):
         xs = [place - 0.4 + (at + 0.5) * width for place in range(len(groups))]
         drawn = axis.bar(
-            xs, values, width, color=PALETTE[at], hatch=HATCHES[at], edgecolor="white", linewidth=0.3, label=label
+            xs, values, width, color=colour(at), hatch=hatch(at), edgecolor="white", linewidth=0.3, label=label
         )
         if numbers:
             axis.bar_label(drawn, fmt=numbers, fontsize=6, padding=1.5)

@@ -58,8 +58,8 @@ class MeasuredRun:
         first, last = self.ends
         before, after = self.mean_slowdown(first, selection), self.mean_slowdown(last, selection)
         if first == last:
-            return f"Iterations under {self.headline(last, selection)}"
-        return f"Under {last} iterations take {change(before, after)} under {first}"
+            return f"Iterations under {self.headline(last, selection)}{selection.part}"
+        return f"Under {last} iterations take {change(before, after)} under {first}{selection.part}"
 
     def flows(self, policy: str, job: str, selection: Excerpt) -> Sequence[Mapping[str, Any]]:
         """Return the flows of the iterations that are drawn."""
@@ -104,6 +104,22 @@ def change(before: float, after: float) -> str:
     return f"{100 * abs(by):.2g} % {'less' if by < 0 else 'more'} time than"
 
 
+EVENLY = "a flow's bytes are spread evenly over its time"
+"""What pictures say of `loads_bps`: that several flows may seem to send more than a link carries."""
+
+
+def within(uses: Sequence[float]) -> list[float]:
+    """Return the parts of a link's rate that are used in steps of time, none of them more than all: what is more waits
+    for the next step, and from the last on, for an earlier one."""
+    out = list(uses)
+    more = 0.0
+    for place in (*range(len(out)), *range(len(out) - 1, -1, -1)):
+        more += out[place]
+        out[place] = min(more, 1.0)
+        more -= out[place]
+    return out
+
+
 def loads_bps(flows: Sequence[Mapping[str, Any]], end_s: float, bins: int) -> list[float]:
     """Return what flows send in each of so many equal parts of the time until `end_s`.
 
@@ -141,11 +157,36 @@ class Excerpt:
         """Return whether an iteration is drawn."""
         return (self.first is None or iteration >= self.first) and (self.last is None or iteration <= self.last)
 
+    @property
+    def part(self) -> str:
+        """What a title adds where not all iterations count."""
+        if self.first is None and self.last is None:
+            return ""
+        return f" (iterations {self.first or 1} to {self.last or 'the last'})"
+
     def most(self, found: Sequence[str], what: str, option: str, limit: int) -> Sequence[str]:
         """Return the first of what is found, as many as can be told apart, and note how many others there are."""
         if len(found) > limit:
             self.note(f"the first {limit} {what} of {len(found)} (choose with {option})")
         return found[:limit]
+
+
+def load_whole(path: Path) -> MeasuredRun:
+    """Return the results in a file, with every number that pictures and tables need. Raise `DocumentError`."""
+    run = load(path, Excerpt())
+    for policy, of in run.policies.items():
+        for job, measured in of["jobs"].items():
+            where = f"results.{policy}.jobs.{job}"
+            try:
+                mean(run.slowdowns(policy, job, Excerpt()))
+                loads_bps(measured["flows"], 1.0, 1)
+                _ = {(flow["name"], flow["iteration"], flow["src"], flow["dst"]) for flow in measured["flows"]}
+            except DocumentError:
+                raise DocumentError(str(path), where, "has no iteration (run it again)") from None
+            except (KeyError, TypeError, ZeroDivisionError) as error:
+                reason = f"is damaged: {type(error).__name__} {error} (run it again)"
+                raise DocumentError(str(path), where, reason) from None
+    return run
 
 
 def load(path: Path, selection: Excerpt, policies: Sequence[str] = ()) -> MeasuredRun:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from echelon.jobs.analysis import earliest_start_s, ideal_finish_s
 from echelon.jobs.graph import LOCAL, Flow, Job
 from echelon.lab.plots.charts import Bar, put, write_in
-from echelon.lab.plots.style import INK, PALETTE, Style, entries_of
+from echelon.lab.plots.style import INK, PALETTE, Style, colour, entries_of
 from echelon.lab.traffic.schedule import BURST_PERIOD, Schedule, burst_us, loads_bps
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _draw_arrows(axis: Axes, shown: Sequence[Arrow], rows: Mapping[str, int]) ->
 
 
 def _colour(echelonflow: int | None) -> str:
-    return INK if echelonflow is None else PALETTE[echelonflow % len(PALETTE)]
+    return INK if echelonflow is None else colour(echelonflow)
 
 
 def _shade(kind: str) -> str:

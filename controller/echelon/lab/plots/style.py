@@ -7,6 +7,7 @@ Kinds of pictures are found here, drawn, and written in every format.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from colorsys import hls_to_rgb
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -31,6 +32,8 @@ MARKERS = "osD^v<>P"
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oooo")
 MOST = len(PALETTE)
 """The number of curves that can be told apart."""
+_GOLDEN = 0.6180339887498949
+"""Steps of this part of a circle come near no earlier one."""
 _CHARACTERS_PER_INCH = 15.5
 _LEGEND_INCHES = 0.14
 
@@ -80,12 +83,16 @@ class Style:
         from matplotlib.layout_engine import ConstrainedLayoutEngine
 
         layout = ConstrainedLayoutEngine(h_pad=0.03, w_pad=0.03)
-        text = fill(title, int(self.width_inches * _CHARACTERS_PER_INCH))
+        text = self.wrapped(title)
         lines = text.count("\n") + 1 if title else 0
         figure = Figure(figsize=(self.width_inches, height_inches + 0.35 + 0.14 * lines), layout=layout)
         if title:
             figure.suptitle(text, x=0.01, ha="left")
         return figure
+
+    def wrapped(self, text: str, part: float = 1.0) -> str:
+        """Return a text in lines of the width of the picture, or of a part of it."""
+        return fill(text, int(part * self.width_inches * _CHARACTERS_PER_INCH))
 
     def panels(self, heights_inches: Sequence[float], title: str = "", **options: Any) -> tuple[Figure, Sequence[Axes]]:
         """Make a picture of panels, one below the other, each so high."""
@@ -100,6 +107,19 @@ class Style:
         figure.legend(list(entries.values()), list(entries), loc="outside lower left", ncols=columns)
         rows = -(-len(entries) // columns)
         figure.set_figheight(figure.get_figheight() + _LEGEND_INCHES * (rows - 1))
+
+
+def colour(place: int) -> str:
+    """Return the colour of a place in a picture, which no other place has. Those of the palette come first."""
+    if place < MOST:
+        return PALETTE[place]
+    rgb = hls_to_rgb(place * _GOLDEN % 1, 0.3 + 0.12 * (place % 4), 0.55)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in rgb)
+
+
+def hatch(place: int) -> str:
+    """Return the hatching of a place, another one for places whose colours are close."""
+    return HATCHES[(place + place // MOST) % len(HATCHES)]
 
 
 def entries_of(*axes: Axes) -> dict[str, Any]:

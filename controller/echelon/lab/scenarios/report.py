@@ -151,8 +151,9 @@ def _policies(
     return (
         _table(header, rows)
         + f"\n\n{of_jobs}Slowdown is a job's mean iteration time divided by what it needs alone on "
-        "the fabric (fluid model). Tardiness is that of EchelonFlows, over all iterations; it is negative when every "
-        "flow came before its ideal finish time."
+        "the fabric: its flows in order of deadline, on paths as the fabric hashes them or as Crux would choose them "
+        "for this job, the faster of the two (fluid model). Tardiness is that of EchelonFlows, over all iterations; it "
+        "is negative when every flow came before its ideal finish time."
     )
 
 

@@ -118,11 +118,16 @@ class PolicyChoice:
 
         Raises `PolicyChoiceError`.
         """
+        choice = cls.read(text)
+        parse_parameters(choice.name, dict(choice.parameters))
+        return choice
+
+    @classmethod
+    def read(cls, text: str) -> PolicyChoice:
+        """Return the same without checking whether there is such a policy."""
         name, bracket, inside = text.strip().removesuffix(")").partition("(")
         settings = [setting.partition("=") for setting in inside.split(",")] if bracket else []
-        parameters = {key.strip(): value.strip() for key, _, value in settings}
-        parse_parameters(name, parameters)
-        return cls(name, tuple(sorted(parameters.items())))
+        return cls(name, tuple(sorted((key.strip(), value.strip()) for key, _, value in settings)))
 
     @property
     def label(self) -> str:
@@ -303,7 +308,7 @@ def _policy(value: object) -> PolicyChoice:
     if isinstance(value, PolicyChoice):
         return value
     if isinstance(value, str):
-        return PolicyChoice(value)
+        return PolicyChoice.read(value)
     if not isinstance(value, Mapping):
         raise problem(
             f"{shown(value)} is not a policy (write its name, or {{policy: name, parameter: value}})",

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -64,6 +64,7 @@ class Chakra(Importer[ChakraOptions]):
         ordered = _by_rank(files)
         traces = [_parse(source) for source in ordered]
         tally = ReadCounts()
+        files_read = len(traces)
         tally.read["nodes"] = sum(map(len, traces))
         if len(traces) == 1:
             ranks = self.given_ranks(ordered[0])
@@ -72,7 +73,10 @@ class Chakra(Importer[ChakraOptions]):
             ordered, traces = ordered * ranks, traces * ranks
         self.agreed_ranks(ordered[0], len(traces), "a file each")
         made = [
-            [self._node(ordered[rank], rank, len(traces), node, groups, tally) for node in trace]
+            [
+                self._node(ordered[rank], rank, len(traces), node, groups, tally if rank < files_read else ReadCounts())
+                for node in trace
+            ]
             for rank, trace in enumerate(traces)
         ]
         for rank, trace in enumerate(made):
@@ -151,7 +155,9 @@ def _split(sources: Sequence[Source]) -> tuple[list[Source], Mapping[str, tuple[
     files: list[Source] = []
     groups: dict[str, tuple[int, ...]] = {}
     for source in sources:
-        said = source.json() if source.data.lstrip()[:1] == b"{" and b"ode" not in source.data[:4096] else None
+        begin = source.data[:4096].lower()
+        traced = begin.lstrip()[:1] != b"{" or b"node" in begin or b'"version"' in begin
+        said = None if traced else source.json()
         if said is None:
             files.append(source)
             continue
@@ -178,7 +184,7 @@ def _by_rank(files: Sequence[Source]) -> list[Source]:
 
 def _parse(source: Source) -> list[WireNode]:
     data = source.unpacked()
-    nodes = _json_nodes(source) if data.lstrip()[:1] == b"{" else read_trace(source)
+    nodes = _json_nodes(source) if data.lstrip()[:1] in (b"{", b"[") else read_trace(source)
     if not nodes:
         raise DocumentError(source.name, "", "has no nodes (check the format)", code="empty-document")
     return nodes
@@ -186,7 +192,11 @@ def _parse(source: Source) -> list[WireNode]:
 
 def _json_nodes(source: Source) -> list[WireNode]:
     documents = _documents(source)
-    first = documents[0]
+    first = documents[0] if documents else {}
+    listed = first.get("nodes")
+    if len(documents) == 1 and isinstance(listed, list) and listed and "type" in listed[0]:
+        # Chakra's nodes have a type, and those of PyTorch's execution traces have not.
+        documents, first = [*map(_mapping(source), listed)], {}
     if len(documents) == 1 and isinstance(first.get("workload_graph"), list):
         return [_feeder_node(source, at, node) for at, node in enumerate(first["workload_graph"])]
     if "nodes" in first or "traceEvents" in first:
@@ -195,8 +205,11 @@ def _json_nodes(source: Source) -> list[WireNode]:
 
 
 def _documents(source: Source) -> list[dict[str, Any]]:
-    """Return the mappings that follow each other in a file."""
+    """Return the mappings that follow each other in a file, or that are in its one list."""
     text, at, out = source.text(), 0, []
+    if text.lstrip().startswith("["):
+        listed = source.json()
+        return [*map(_mapping(source), listed)]
     decoder = json.JSONDecoder()
     while at < len(text):
         try:
@@ -209,6 +222,17 @@ def _documents(source: Source) -> list[dict[str, Any]]:
         out.append(document)
         at = len(text) - len(text[at:].lstrip()) if at - len(text) else at
     return out
+
+
+def _mapping(source: Source) -> Callable[[Any], dict[str, Any]]:
+    """Return a function that refuses what is no mapping."""
+
+    def mapping(value: Any) -> dict[str, Any]:
+        if isinstance(value, dict):
+            return value
+        raise DocumentError(source.name, "", f"{shown(value)} is not a node (check the format)", code="not-a-mapping")
+
+    return mapping
 
 
 _FEEDER_ATTRIBUTES = ("is_cpu_op", "comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "pg_name")
@@ -232,11 +256,13 @@ def _feeder_node(source: Source, at: int, node: Any) -> WireNode:
 
 def _jsonizer_node(source: Source, at: int, node: dict[str, Any]) -> WireNode:
     attributes: dict[str, Value] = {}
+    # Protobuf writes names in either way.
+    node = {_camel(key): value for key, value in node.items()}
     listed = node.get("attr", [])
     for each in listed if isinstance(listed, list) else ():
         if not isinstance(each, dict) or not isinstance(each.get("name"), str):
             raise _fault(source, at, "has an attribute without a name", "correct it")
-        for key, value in each.items():
+        for key, value in ((_camel(key), value) for key, value in each.items()):
             if key in ("int64Val", "uint64Val", "int32Val", "uint32Val"):
                 attributes[each["name"]] = _json_whole(source, at, {key: value}, key, least=-(2**63))
             elif key == "boolVal":
@@ -246,6 +272,10 @@ def _jsonizer_node(source: Source, at: int, node: dict[str, Any]) -> WireNode:
             elif key == "boolList":
                 values = value.get("values", []) if isinstance(value, dict) else []
                 attributes[each["name"]] = tuple(int(item is True) for item in values)
+            elif key == "uint64List":
+                attributes[each["name"]] = _json_numbers(source, at, value if isinstance(value, dict) else {}, "values")
+    if isinstance(node.get("type"), int) and 0 < node["type"] < len(_KINDS):
+        node["type"] = _KINDS[node["type"]]
     kind = str(node.get("type", "")).removesuffix("_NODE")
     if kind not in _KINDS:
         raise _fault(source, at, f"{shown(node.get('type'))} is not a kind of node", "check the schema")
@@ -258,6 +288,10 @@ def _jsonizer_node(source: Source, at: int, node: dict[str, Any]) -> WireNode:
         attributes,
         2,
     )
+
+
+def _camel(key: str) -> str:
+    return re.sub(r"_([a-z])", lambda found: found[1].upper(), key)
 
 
 def _json_whole(

@@ -43,8 +43,8 @@ class MeasuredSweep:
 
 
 def load(path: Path) -> MeasuredSweep:
-    """Return the sweep in the directory `path`. Raise `DocumentError` if it is damaged."""
-    file = path / SWEEP
+    """Return the sweep in the directory `path`, or in its file. Raise `DocumentError` if it is damaged."""
+    file = path / SWEEP if path.is_dir() else path
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
         return MeasuredSweep(

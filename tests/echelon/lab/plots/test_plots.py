@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.image import imread
 from typer.testing import CliRunner, Result
 
 from echelon.cli import app
-from echelon.lab.plots import Excerpt, MeasuredRun, kind_names, load, load_kind
+from echelon.lab.plots import Excerpt, MeasuredRun, kind_names, load, load_kind, terminal
 from echelon.lab.plots.kinds import links, overlap, timeline, utilisation
-from echelon.lab.plots.measured import loads_bps
-from echelon.lab.plots.style import WIDTHS_INCHES, Style
+from echelon.lab.plots.measured import loads_bps, within
+from echelon.lab.plots.style import WIDTHS_INCHES, Style, colour
 from echelon.lab.run import simulate
 from echelon_web.viewer.results import load as view
 
@@ -104,17 +106,82 @@ def test_titles_say_how_iterations_compare() -> None:
 
     run = MeasuredRun({"fair": of(2.0, 4.0), "varys": of(9.0), "echelon": of(1.0, 1.25)})
     assert run.message(Excerpt()) == "Under echelon iterations take 62 % less time than under fair"
-    assert run.message(Excerpt(first=1, last=1)) == "Under echelon iterations take 50 % less time than under fair"
+    first = "Under echelon iterations take 50 % less time than under fair (iterations 1 to 1)"
+    assert run.message(Excerpt(first=1, last=1)) == first
     same = MeasuredRun({"fair": of(2.0), "echelon": of(2.0)})
     assert same.message(Excerpt()) == "Under echelon iterations take as long as under fair"
     assert MeasuredRun({"fair": of(2.0)}).message(Excerpt()) == "Iterations under fair: 2.00 times the time alone"
+
+
+def test_the_title_of_a_timeline_counts_the_iterations_that_the_table_counts(results: Path) -> None:
+    """It draws three of them."""
+    run = load(results, Excerpt())
+    [figure, *_] = timeline.draw(run, selection := Excerpt(), Style())
+    assert selection.last == 3
+    assert figure.get_suptitle().replace("\n", " ") == run.message(Excerpt())
+    assert [axis.get_title() for axis in figure.axes] == [run.headline(of, Excerpt()) for of in run.policies]
+
+
+@pytest.mark.parametrize("width", WIDTHS_INCHES)
+def test_a_timeline_of_seven_policies_fits_a_page(width: str, results: Path) -> None:
+    run = load(results, Excerpt())
+    many = MeasuredRun({f"policy {number}": run.policies["fair"] for number in range(7)})
+    pages = timeline.draw(many, Excerpt(), Style(width))
+    assert all(page.get_figheight() < _PAGE_INCHES for page in pages)
+    workers = [label.get_text() for page in pages for label in page.axes[0].get_yticklabels()]
+    assert workers == list(timeline.rows_of(run.policies["fair"], Excerpt()))
+
+
+_PAGE_INCHES = 11
+
+
+def test_no_colour_comes_twice_in_a_picture() -> None:
+    assert len({colour(place) for place in range(500)}) == 500
+    jobs = {f"j{n}": {"iteration_times_s": [1.0], "alone_iteration_s": 1.0, "flows": []} for n in range(20)}
+    unit = {"worker": "h1", "iteration": 1, "start_s": 0.0, "finish_s": 1.0}
+    run = MeasuredRun({"fair": {"jobs": {name: {**of, "computes": [unit]} for name, of in jobs.items()}}})
+    [figure] = timeline.draw(run, Excerpt(), Style())
+    [legend] = figure.legends
+    seen = [patch.get_facecolor() for patch in legend.get_patches()]
+    assert len(seen) == len(set(seen)) == 20 + len(("computing", "sending"))
+
+
+def test_a_link_is_never_used_more_than_it_carries() -> None:
+    assert within([0.0, 1.5, 0.25, 0.0]) == [0.0, 1.0, 0.75, 0.0]
+    assert within([0.0, 0.5, 1.75]) == [0.25, 1.0, 1.0]
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=30))
+def test_moving_what_a_link_cannot_carry_loses_nothing(quarters: list[int]) -> None:
+    uses = [min(quarter, 4 * len(quarters)) / 4 for quarter in quarters]
+    moved = within(uses)
+    assert max(moved) <= 1
+    assert sum(moved) == min(sum(uses), len(uses))
+
+
+def test_a_timeline_in_characters_shows_what_the_paper_shows() -> None:
+    """Fig. 2a and 2c: the units of worker 2 are where they are in the paper, a character for every eighth second."""
+    run = simulate(ROOT / "topologies/scenarios/fig2.yaml", ["fair", "echelon"]).results["results"]
+    lines = terminal.timeline(MeasuredRun(run), width=len("  h1 computes ") + 68).splitlines()
+    fair, echelon = (line.removeprefix("  h2 computes ") for line in lines if "h2 computes" in line)
+    assert fair == "." * 36 + "1" * 8 + "." * 8 + "2" * 8 + "3" * 8
+    assert echelon == "." * 24 + "1" * 8 + "." * 8 + "2" * 8 + "." * 8 + "3" * 8 + "." * 4
+
+
+def test_a_timeline_in_characters_fits_a_screen(results: Path) -> None:
+    run = load(results, Excerpt())
+    for policies in (1, 7, 12):
+        many = MeasuredRun({f"policy {number}": run.policies["fair"] for number in range(policies)})
+        lines = terminal.timeline(many).splitlines()
+        assert max(map(len, lines)) <= 80
+        assert len(lines) <= max(25, 1 + 3 * policies)
 
 
 def test_a_timeline_of_many_workers_has_pages(results: Path, tmp_path: Path) -> None:
     document: dict[str, Any] = json.loads((results / "results.json").read_text())
     jobs = document["results"]["fair"]["jobs"]
     [first, *_] = jobs.values()
-    for number in range(20):
+    for number in range(30):
         moved = [{**flow, "src": f"h{number}"} for flow in first["flows"]]
         jobs[f"job{number}"] = {**first, "flows": moved, "computes": []}
     file = tmp_path / "results.json"

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,8 +14,11 @@ import pytest
 from echelon.allocation import Allocation
 from echelon.errors import RunError
 from echelon.execution import IterationRecord, JobRecord, Span
+from echelon.fabric import builders
+from echelon.fabric.load import build_fabric
 from echelon.fabric.model import Fabric
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.lab.run import simulate
 from echelon.lab.scenarios.results import PolicyRun, SwitchStats, assemble, rounded, to_text
 from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, Transport, load_scenario
 from echelon.lab.virtual import fluid_run
@@ -196,3 +200,15 @@ def test_a_policy_that_stalls_is_an_error_of_the_run() -> None:
     scenario = load_scenario(SCENARIOS / "fig2.yaml")
     with pytest.raises(RunError, match=r"^policy mine: at 3\.0 s the policy gives no flow a rate"):
         fluid_run.run(scenario, "mine", Stalling, lambda *_: None, ideal=True)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("shape", ["torus", "dragonfly"])
+def test_no_policy_beats_the_time_alone_where_there_are_several_paths(shape: str, seed: int) -> None:
+    """A ring on hosts at random: hashed paths may meet on a link, and those that are chosen for the job do not."""
+    spec = {"torus": builders.torus, "dragonfly": builders.dragonfly}[shape]()
+    hosts = Random(seed).sample(list(build_fabric(spec).hosts), 6)
+    ring = {"compute": "100 ms", "gradient": "1 MB", "collective": "ring"}
+    job = {"job": "a", "parallelism": "data", "workers": hosts, "data": ring}
+    compared = simulate({"fabric": spec, "jobs": [job], "iterations": 2}, ["fair", "varys", "crux", "srpt", "echelon"])
+    assert min(outcome.mean_slowdown for outcome in compared) > 1 - 1e-6

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from echelon.documents import DocumentError
-from echelon.lab.plots.measured import NETWORK, loads_bps
+from echelon.lab.plots.measured import EVENLY, NETWORK, loads_bps, within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +36,8 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     end_s, rates_bps = run.shortest_s(selection), run.rates_bps
     uses = {
         policy: {
-            link: [load / rates_bps[link] for load in loads_bps(flows, end_s, _BINS)] for link, flows in of.items()
+            link: within([load / rates_bps[link] for load in loads_bps(flows, end_s, _BINS)])
+            for link, flows in of.items()
         }
         for policy, of in carried.items()
     }
@@ -48,7 +49,6 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
         selection.note(
             f"{len(shown)} of {len(links)} directions of links, those that are used most (choose with --job)"
         )
-    selection.note("a flow's bytes are spread evenly over its time, on all its links")
     parts = (f"{100 * of.get(busiest, 0):.3g} % under {policy}" for policy, of in means.items())
     title = f"The busiest link, {_name(busiest)}, is used {', '.join(parts)}"
     figure, axes = style.panels([0.25 + 0.13 * len(shown)] * len(uses), title, sharex=True)
@@ -61,7 +61,7 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
         axis.tick_params(axis="y", length=0)
         axis.grid(visible=False)
         axis.set_title(policy)
-    axes[-1].set_xlabel("time (s)")
+    axes[-1].set_xlabel("time (s)\n" + style.wrapped(f"{EVENLY}; what a link cannot carry then, later", 0.7))
     figure.colorbar(image, ax=axes, label="use of the link", aspect=12, pad=0.02)
     return [figure]
 

@@ -7,7 +7,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from echelon.lab.plots.charts import Bar, put, write_in
-from echelon.lab.plots.style import FAINT, HATCHES, INK, PALETTE
+from echelon.lab.plots.style import FAINT, INK, colour, hatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 ABOUT = "computing (dark) and sending (light, with ideal finish times) of each worker, one panel for each policy"
 _ITERATIONS = 3
 """The number of iterations that are drawn unless others are chosen."""
-_UNITS = 26.0
-"""The height of the rows of a panel, in bars of computing, from which there is another page."""
+_UNITS = 44.0
+"""The height of the rows of all panels of a page together, in bars of computing: about eight inches in the text."""
 _COMPUTE, _FLOW, _ROW_GAP = 1.0, 0.6, 0.5
 _LANES = 4
 """The most lanes for flows of a worker that overlap. If they need more, the others share the last lane."""
@@ -54,11 +54,12 @@ class Row:
 
 def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     """Return the pages, each with as many workers as fit."""
+    title = run.message(selection)
+    headlines = {policy: run.headline(policy, selection) if len(run.policies) > 1 else "" for policy in run.policies}
     longest = max(len(of["iteration_times_s"]) for all_of in run.policies.values() for of in all_of["jobs"].values())
     if selection.last is None and longest > (selection.first or 1) + _ITERATIONS - 1:
         selection.last = (selection.first or 1) + _ITERATIONS - 1
         selection.note(f"iterations {selection.first or 1} to {selection.last} (choose with --iterations)")
-    title = run.message(selection)
     panels = {policy: rows_of(of, selection) for policy, of in run.policies.items()}
     rows_of_all = [row for rows in panels.values() for row in rows.values()]
     bars = [bar for row in rows_of_all for lane in (*row.computes, *row.flows) for bar in lane]
@@ -72,7 +73,7 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
         figure, axes = style.panels(inches, title, sharex=True)
         for axis, (policy, rows) in zip(axes, panels.items(), strict=True):
             _panel(axis, [rows[worker] for worker in workers if worker in rows], inch_s)
-            axis.set_title(run.headline(policy, selection) if len(panels) > 1 else "")
+            axis.set_title(headlines[policy])
         axes[-1].set(xlim=(begin_s, end_s), xlabel="time (s)")
         style.legend(figure, _legend(run.jobs))
         figures.append(figure)
@@ -101,11 +102,11 @@ def rows_of(of: Mapping[str, Any], selection: Excerpt) -> dict[str, Row]:
 
 
 def _pages(panels: Mapping[str, Mapping[str, Row]]) -> list[list[str]]:
-    """Return the workers of each page; pages are about equally high."""
+    """Return the workers of each page; pages are about equally high. A page has the panels of all policies."""
     heights: dict[str, float] = {}
     for rows in panels.values():
         for worker, row in rows.items():
-            heights[worker] = max(heights.get(worker, 0.0), row.height)
+            heights[worker] = heights.get(worker, 0.0) + row.height
     total = sum(heights.values())
     most = total / ceil(total / _UNITS)
     pages: dict[int, list[str]] = {}
@@ -127,9 +128,9 @@ def _panel(axis: Axes, rows: Sequence[Row], inch_s: float) -> None:
                 axis.broken_barh(
                     bars,
                     (y, 0.92 * height),
-                    facecolor=PALETTE[job % len(PALETTE)],
+                    facecolor=colour(job),
                     alpha=0.45 if sends else 1.0,
-                    hatch=HATCHES[job % len(HATCHES)],
+                    hatch=hatch(job),
                     edgecolor="white",
                     linewidth=0.3 if wide else 0.0,
                 )
@@ -155,13 +156,9 @@ def _legend(jobs: Sequence[str]) -> dict[str, Any]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    looks = [(PALETTE[at % len(PALETTE)], HATCHES[at % len(HATCHES)]) for at in range(len(jobs))]
     return {
-        **{
-            job: Patch(facecolor=colour, hatch=hatch, edgecolor="white")
-            for job, (colour, hatch) in zip(jobs, looks, strict=True)
-        },
-        "computing": Patch(facecolor="#777777"),
-        "sending": Patch(facecolor="#777777", alpha=0.45),
+        **{job: Patch(facecolor=colour(at), hatch=hatch(at), edgecolor="white") for at, job in enumerate(jobs)},
+        "computing": Patch(facecolor=INK),
+        "sending": Patch(facecolor=INK, alpha=0.45),
         "ideal finish": Line2D([], [], color=INK, marker="|", markersize=6, linestyle=""),
     }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from echelon.lab.plots.measured import loads_bps
-from echelon.lab.plots.style import MOST, PALETTE, entries_of
+from echelon.lab.plots.measured import EVENLY, loads_bps
+from echelon.lab.plots.style import MOST, colour, entries_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,14 +22,14 @@ def draw(run: MeasuredRun, selection: Excerpt, style: Style) -> list[Figure]:
     jobs = selection.most(run.jobs, "jobs", "--job", MOST)
     flows = {policy: {job: run.flows(policy, job, selection) for job in jobs} for policy in run.policies}
     end_s = run.shortest_s(selection)
-    selection.note("a flow's bytes are spread evenly over its time")
     figure, axes = style.panels([1.05] * len(flows), run.message(selection), sharex=True, sharey=True)
     edges = [end_s * place / _BINS for place in range(_BINS)]
     for axis, (policy, by_job) in zip(axes, flows.items(), strict=True):
         loads = [[load / 1e6 for load in loads_bps(of, end_s, _BINS)] for of in by_job.values()]
-        colours = PALETTE[: len(loads)]
+        colours = [colour(at) for at in range(len(loads))]
         axis.stackplot(edges, loads, labels=list(jobs), colors=colours, edgecolor="white", linewidth=0.2, step="post")
         axis.set(title=f"{policy}: {sum(map(sum, loads)) / _BINS:.3g} Mbit/s on average", ylabel="Mbit/s")
-    axes[-1].set(xlabel="time (s)", xlim=(0, end_s))
+    smoothed = style.wrapped(f"{EVENLY}, so that the sum may be more than links carry", 0.8)
+    axes[-1].set(xlabel=f"time (s)\n{smoothed}", xlim=(0, end_s))
     style.legend(figure, entries_of(axes[0]))
     return [figure]
