@@ -27,6 +27,7 @@ GROUPS = {
     for name in (
         "algorithms",
         "commands",
+        "files",
         "importers",
         "pages",
         "paradigms",
