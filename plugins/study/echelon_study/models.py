@@ -34,6 +34,18 @@ class Layer:
     tensor_reduces: int = 0
     """All-reduces of the layer's output in the forward pass, and again in the backward pass, if tensor parallelism cuts
     the layer (Megatron-LM, M. Shoeybi et al., arXiv:1909.08053, section 3)."""
+    attention_flops: int = 0
+    """The part of `forward_flops` that is for scores and values of attention."""
+    causal: bool = False
+    """Whether a token sees only those before it: FlashAttention then leaves out half of `attention_flops`."""
+    scores: int = 0
+    """Elements of the scores of all heads."""
+    key_values: int = 0
+    """Elements of keys and values."""
+    experts: int = 0
+    """The part of `parameters` that are experts."""
+    routed: int = 0
+    """Elements that go to experts: the tokens, once for each active expert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +112,7 @@ def transformer(
     pooler: bool = False,
     experts: int = 1,
     active_experts: int = 1,
+    causal: bool = True,
 ) -> Iterator[Layer]:
     """Yield embedding, layers and output of a transformer, for samples of `sequence` tokens.
 
@@ -121,9 +134,13 @@ def transformer(
     bias = 2 * h + 2 * kv + experts * (f + h) if biases else 0
     router = h * experts if experts > 1 else 0
     parameters = attention + experts * expert + router + bias + 2 * norm
-    flops = 2 * s * (attention + active_experts * expert + router) + 4 * s * s * h
+    scores_flops = 4 * s * s * h
+    flops = 2 * s * (attention + active_experts * expert + router) + scores_flops
+    moe = (experts * (expert + (f + h if biases else 0)), active_experts * s * h) if experts > 1 else (0, 0)
     for number in range(1, layers + 1):
-        yield Layer(f"layer{number}", parameters, flops, s * h, 2)
+        yield Layer(
+            f"layer{number}", parameters, flops, s * h, 2, scores_flops, causal, heads * s * s, 2 * s * kv, *moe
+        )
     head = h * h + h if pooler else 0
     yield Layer("output", (0 if tied else v * h) + (norm if final_norm else 0) + head, 2 * s * h * v, s, 0)
 
