@@ -175,7 +175,7 @@ class MeshOfRanks(RankedParadigm):
                 f"is {len(self.sizes)}, but '{self.schedule}' needs a multiple of the {self.pipeline} stages",
                 "micro_batches",
             )
-        if self.data > 1 and self.gradient is None:
+        if self.data > 1 and self.gradient is None and self.shared_gradient is None:
             raise problem(f"is missing ({self.data} replicas all-reduce it)", "gradient", code="missing-key")
         check_collective(self.collective, self.data, self.parameters is not None)
         check_collective(self.collective, self.tensor, self.sequence_parallel or self.exchange == "context")
