@@ -293,33 +293,19 @@ _MAMF = "S. Bekman, Machine Learning Engineering, maximum achievable matmul FLOP
 def _gpu(name: str, source: str, tflops: int, local: int, memory: int, size: int, *measured: str) -> Gpu:
     """Return a GPU; the numbers are TFLOP/s, GB/s twice, and GB."""
     sizes = (tflops * 10**12, local * 10**9, memory * 10**9, size * 10**9)
-    return Gpu(name, *sizes, source, *((Fraction(measured[0]), measured[1]) if measured else ()))
+    return Gpu(name, *sizes, f"{source} data sheet", *((Fraction(measured[0]), measured[1]) if measured else ()))
 
 
 GPUS: Mapping[str, Gpu] = {
     gpu.name: gpu
     for gpu in (
-        _gpu(
-            "V100",
-            *("NVIDIA V100 data sheet, SXM2: 125 TFLOPS, NVLink 300 GB/s", 125, 150, 900, 32),
-            *("0.74", "S. Markidis et al., arXiv:1803.04014"),
-        ),
-        _gpu("A100", "NVIDIA A100 data sheet, SXM: 312 TFLOPS, NVLink 600 GB/s", 312, 300, 2039, 80, "0.869", _MAMF),
-        _gpu("H100", "NVIDIA H100 data sheet, SXM: 989 TFLOPS, NVLink 900 GB/s", 989, 450, 3350, 80, "0.803", _MAMF),
-        _gpu(
-            "H200",
-            *("NVIDIA H200 data sheet, SXM: 989 TFLOPS, NVLink 900 GB/s", 989, 450, 4800, 141),
-            *("0.803", f"{_MAMF}, of the H100, which has the same cores"),
-        ),
-        _gpu(
-            "B200",
-            *("NVIDIA HGX B200 data sheet: 2250 TFLOPS, NVLink 1.8 TB/s", 2250, 900, 8000, 180, "0.776", _MAMF),
-        ),
-        _gpu(
-            "MI300X",
-            *("AMD MI300X data sheet: 1307 TFLOPS, Infinity Fabric 896 GB/s", 1307, 448, 5300, 192, "0.514", _MAMF),
-        ),
-        _gpu("TPU-v5p", "Google Cloud TPU v5p: 459 TFLOPS, interconnect 1200 GB/s", 459, 600, 2765, 95),
+        _gpu("V100", "NVIDIA V100 SXM2", 125, 150, 900, 32, "0.74", "S. Markidis et al., arXiv:1803.04014"),
+        _gpu("A100", "NVIDIA A100 SXM", 312, 300, 2039, 80, "0.869", _MAMF),
+        _gpu("H100", "NVIDIA H100 SXM", 989, 450, 3350, 80, "0.803", _MAMF),
+        _gpu("H200", "NVIDIA H200 SXM", 989, 450, 4800, 141, "0.803", f"{_MAMF}, of the H100, whose cores it has"),
+        _gpu("B200", "NVIDIA HGX B200", 2250, 900, 8000, 180, "0.776", _MAMF),
+        _gpu("MI300X", "AMD MI300X", 1307, 448, 5300, 192, "0.514", _MAMF),
+        _gpu("TPU-v5p", "Google Cloud TPU v5p", 459, 600, 2765, 95),
     )
 }
 """The GPUs by name."""
@@ -418,6 +404,8 @@ class Training:
             raise DocumentError("--zero", "", reason)
         if self.zero >= 2 and self.pipeline == 1 and max(self.expert, self.context) > 1:
             raise DocumentError("--zero", "", f"{self.zero} does not go with cp or ep here (give 0 or 1)")
+        if self.zero >= 2 and self.pipeline == 1 and not self.overlap:
+            raise DocumentError("--no-overlap", "", "does not go with --zero 2 or 3, which scatter as they compute")
 
     @property
     def gpus(self) -> int:
@@ -526,10 +514,14 @@ class Training:
     @property
     def state_bytes(self) -> Fraction:
         """Return the bytes of parameters, gradients and Adam's state on the fullest GPU."""
-        shards = self.data * self.context
-        kept = zip(STATE_BYTES, (3, 2, 1), strict=True)
-        each = [Fraction(size, shards if self.zero >= stage else 1) for size, stage in kept]
-        return sum(each, Fraction(0)) * max(map(self.parameters, self.stages))
+
+        def each(shards: int) -> Fraction:
+            kept = zip(STATE_BYTES, (3, 2, 1), strict=True)
+            return sum((Fraction(size, shards if self.zero >= stage else 1) for size, stage in kept), Fraction(0))
+
+        replicas = self.data * self.context
+        dense, experts = each(replicas), each(replicas // self.expert)
+        return max(dense * self.dense(layers) + experts * self.routed_to(layers) for layers in self.stages)
 
     def summed_bytes(self, layers: Sequence[Layer]) -> int:
         """Return the bytes of gradients of these layers on one GPU that data parallelism sums."""
@@ -647,7 +639,12 @@ def new_job_file(
         raise DocumentError("--name", "", reason, code="not-a-name")
     degrees = _degrees(parallel, gpus)
     if global_batch is not None:
-        micro_batches = _micro_batches(global_batch, degrees["dp"] * micro_batch_samples, micro_batches)
+        if micro_batches is not None:
+            raise DocumentError("--micro-batches", "", "follow from --global-batch (give one of them)")
+        micro_batches, left_over = divmod(global_batch, degrees["dp"] * micro_batch_samples)
+        if left_over or not micro_batches:
+            reason = f"{global_batch} is no multiple of dp={degrees['dp']} times --micro-batch-size (change one)"
+            raise DocumentError("--global-batch", "", reason)
     elif micro_batches is None:
         stages = degrees["pp"]
         # Interleaved stages take them in multiples of the stages.
@@ -669,16 +666,6 @@ def new_job_file(
         **choices,
     )
     return job_file(training, title, min(gpus_per_host, gpus), hosts)
-
-
-def _micro_batches(samples: int, each: int, given: int | None) -> int:
-    """Return the micro-batches of a global batch, of which all replicas take `each` samples at a time."""
-    if given is not None:
-        raise DocumentError("--micro-batches", "", "follow from --global-batch (give one of them)")
-    if samples % each:
-        reason = f"{samples} samples are no multiple of {each} (the micro-batch size times dp)"
-        raise DocumentError("--global-batch", "", reason)
-    return samples // each
 
 
 def _degrees(parallel: str, gpus: int) -> dict[str, int]:
@@ -778,13 +765,11 @@ def _section(training: Training, gpus_per_host: int, hosts: int) -> tuple[str, d
     sums = {}
     if per_stage > 1:
         sums = {key: [size_text(size) for size in sizes] for key, sizes in _sums(training, group, shared[0] > 1)}
-    if training.pipeline == 1 and training.zero == 0 and training.micro_batches == 1 and group == 1:
+    plain = training.pipeline == training.micro_batches == group == 1 and training.zero == 0
+    if plain and training.overlap:
         (gradient,) = sums["gradient"]
-        forward, backward = training.pass_s(stages[0], gpus_per_host)
-        if not training.overlap:
-            return "data", {"compute": _seconds(forward + backward), "gradient": gradient}
         buckets = min(-(-size_bytes(gradient) // BUCKET_BYTES), _MOST_BUCKETS)
-        passes = {"forward": _seconds(forward), "backward": _seconds(backward)}
+        passes = {key: value for key, (value,) in times(stages).items()}
         return "data", {**passes, "buckets": buckets, "gradient": gradient}
     # A host sends what all of its ranks send. The boundary of a single stage is not there, but has a size.
     ends = stages[:-1] or stages

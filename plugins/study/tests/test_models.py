@@ -183,6 +183,13 @@ def test_the_state_of_a_model_is_that_of_the_zero_paper(zero: Zero, gigabytes: f
     )
 
 
+def test_experts_are_sharded_over_the_replicas_that_have_them() -> None:
+    """Of 64 replicas, 8 groups of 8 have the same experts: with ZeRO-1, 12 of 16 bytes are divided by 8, or by 64."""
+    training = Training(find_model("mixtral-8x7b"), GPUS["H100"], data=64, expert=8, zero=1)
+    experts = 32 * 8 * 3 * 4096 * 14336
+    assert training.state_bytes == (46_702_792_704 - experts) * (4 + Fraction(12, 64)) + experts // 8 * Fraction(11, 2)
+
+
 def test_flash_attention_skips_what_is_not_seen_and_recomputes_nothing() -> None:
     """Half of 4 s^2 h; without it, the backward pass may compute all of it once more."""
     plain = Training(find_model("gpt-13b"), GPUS["A100"], flash=False)
@@ -236,7 +243,7 @@ COMMANDS = {
     "stages": ("gpt-6.7b --gpus 32 --parallel tp=8,pp=2 --interleave 2 --recompute full --zero 2", "mesh", 4),
     "context": ("llama3-8b --gpus 64 --parallel tp=4,cp=4,pp=2 --sequence-parallel --gpu H200", "mesh", 8),
     "experts": ("mixtral-8x7b --gpus 64 --parallel tp=4,ep=8 --zero 1 --gpu B200", "mesh", 8),
-    "one host of experts": ("mixtral-8x7b --gpus 32 --parallel ep=8 --gpu MI300X --no-overlap", "data", 4),
+    "one host of experts": ("mixtral-8x7b --gpus 32 --parallel ep=8 --gpu MI300X --no-overlap", "mesh", 4),
     "own": ("llama-13b --gpus 16 --gpu peak=275,local=300,memory=1200 --efficiency 70% --no-flash", "data", 2),
     "thesis": ("vgg-16 --gpus 4 --gpus-per-host 1 --micro-batch-size 32", "data", 4),
 }
@@ -364,7 +371,9 @@ def test_a_warning_of_what_no_one_trains_like(arguments: str, said: str | None) 
         ("llama-7b --gpus 64 --parallel pp=4 --zero 3", "--zero"),
         ("llama-7b --gpus 64 --zero 4", "--zero"),
         ("mixtral-8x7b --gpus 64 --parallel ep=8 --zero 2", "--zero"),
+        ("llama-7b --gpus 64 --zero 3 --no-overlap", "--no-overlap"),
         ("llama-7b --gpus 64 --global-batch 100", "--global-batch"),
+        ("llama-7b --gpus 64 --parallel dp=32,tp=2 --global-batch 16", "--global-batch"),
         ("llama-7b --gpus 64 --global-batch 64 --micro-batches 2", "--micro-batches"),
         ("llama-7b --gpus 64 --parallel ep=8", "ep"),
         ("mixtral-8x7b --gpus 64 --parallel ep=5", "ep"),
