@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import yaml
 
 from echelon.documents import DocumentError, suggestion
-from echelon.quantities import duration_text, size_text
+from echelon.quantities import duration_text, size_bytes, size_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,18 @@ class Layer:
     tensor_reduces: int = 0
     """All-reduces of the layer's output in the forward pass, and again in the backward pass, if tensor parallelism cuts
     the layer (Megatron-LM, M. Shoeybi et al., arXiv:1909.08053, section 3)."""
+    attention_flops: int = 0
+    """The part of `forward_flops` that is for scores and values of attention."""
+    causal: bool = False
+    """Whether a token sees only those before it: FlashAttention then leaves out half of `attention_flops`."""
+    scores: int = 0
+    """Elements of the scores of all heads."""
+    key_values: int = 0
+    """Elements of keys and values."""
+    experts: int = 0
+    """The part of `parameters` that are experts."""
+    routed: int = 0
+    """Elements that go to experts: the tokens, once for each active expert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +112,7 @@ def transformer(
     pooler: bool = False,
     experts: int = 1,
     active_experts: int = 1,
+    causal: bool = True,
 ) -> Iterator[Layer]:
     """Yield embedding, layers and output of a transformer, for samples of `sequence` tokens.
 
@@ -121,9 +134,13 @@ def transformer(
     bias = 2 * h + 2 * kv + experts * (f + h) if biases else 0
     router = h * experts if experts > 1 else 0
     parameters = attention + experts * expert + router + bias + 2 * norm
-    flops = 2 * s * (attention + active_experts * expert + router) + 4 * s * s * h
+    scores_flops = 4 * s * s * h
+    flops = 2 * s * (attention + active_experts * expert + router) + scores_flops
+    moe = (experts * (expert + (f + h if biases else 0)), active_experts * s * h) if experts > 1 else (0, 0)
     for number in range(1, layers + 1):
-        yield Layer(f"layer{number}", parameters, flops, s * h, 2)
+        yield Layer(
+            f"layer{number}", parameters, flops, s * h, 2, scores_flops, causal, heads * s * s, 2 * s * kv, *moe
+        )
     head = h * h + h if pooler else 0
     yield Layer("output", (0 if tied else v * h) + (norm if final_norm else 0) + head, 2 * s * h * v, s, 0)
 
@@ -237,17 +254,19 @@ def find_model(name: str) -> Model:
     return MODELS[name]
 
 
-Zero = Literal[0, 1, 3]
+Zero = Literal[0, 1, 2, 3]
+Recompute = Literal["none", "selective", "full"]
 SUMMED_BYTES = 4
-"""Bytes of an element of a gradient that data parallelism sums: FP32, as Megatron-LM does. ZeRO stage 3 sums in the
-precision of the parameters, as DeepSpeed does."""
+"""Bytes of an element of a gradient that data parallelism sums: FP32, as Megatron-LM does. ZeRO stages 2 and 3 sum in
+the precision of the parameters, as DeepSpeed does, without a pipeline."""
 BACKWARD = 2
 """Operations of the backward pass for each of the forward pass (J. Kaplan et al., arXiv:2001.08361, section 2.1)."""
-
-
-EFFICIENCY = Fraction(45, 100)
-"""Part of the peak that training reaches: 44 % to 52 % on A100 for models of 1.7 to 1008 billion parameters (Narayanan
-et al., Megatron-LM, SC '21, table 1)."""
+STATE_BYTES = (2, 2, 12)
+"""Bytes of a parameter, its gradient, and what Adam keeps of it (S. Rajbhandari et al., arXiv:1910.02054, section
+3.1)."""
+MICRO_BATCHES = 8
+"""Micro-batches of a pipeline: `local_batch_size` 8 by `pipeline_parallel_microbatch_size` 1, torchtitan's defaults
+(torchtitan/config/job_config.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,19 +277,56 @@ class Gpu:
     peak_flops: int
     """Dense floating-point operations a second of the tensor cores, FP16 or BF16."""
     local_bytes_per_s: int
-    """NVLink, in each direction."""
+    """Between the GPUs of a host, in each direction."""
+    memory_bytes_per_s: int
+    memory_bytes: int | None
     source: str
+    efficiency: Fraction | None = None
+    """The part of the peak that large matrix multiplications were measured to reach, alone on the GPU."""
+    measured: str = "given"
+    """The source of that."""
+
+
+_MAMF = "S. Bekman, Machine Learning Engineering, maximum achievable matmul FLOPS, BF16"
+
+
+def _gpu(name: str, source: str, tflops: int, local: int, memory: int, size: int, *measured: str) -> Gpu:
+    """Return a GPU; the numbers are TFLOP/s, GB/s twice, and GB."""
+    sizes = (tflops * 10**12, local * 10**9, memory * 10**9, size * 10**9)
+    return Gpu(name, *sizes, f"{source} data sheet", *((Fraction(measured[0]), measured[1]) if measured else ()))
 
 
 GPUS: Mapping[str, Gpu] = {
     gpu.name: gpu
     for gpu in (
-        Gpu("V100", 125 * 10**12, 150 * 10**9, "NVIDIA V100 data sheet, SXM2: 125 TFLOPS, NVLink 300 GB/s"),
-        Gpu("A100", 312 * 10**12, 300 * 10**9, "NVIDIA A100 data sheet, SXM: 312 TFLOPS, NVLink 600 GB/s"),
-        Gpu("H100", 989 * 10**12, 450 * 10**9, "NVIDIA H100 data sheet, SXM: 989 TFLOPS dense, NVLink 900 GB/s"),
+        _gpu("V100", "NVIDIA V100 SXM2", 125, 150, 900, 32, "0.74", "S. Markidis et al., arXiv:1803.04014"),
+        _gpu("A100", "NVIDIA A100 SXM", 312, 300, 2039, 80, "0.869", _MAMF),
+        _gpu("H100", "NVIDIA H100 SXM", 989, 450, 3350, 80, "0.803", _MAMF),
+        _gpu("H200", "NVIDIA H200 SXM", 989, 450, 4800, 141, "0.803", f"{_MAMF}, of the H100, whose cores it has"),
+        _gpu("B200", "NVIDIA HGX B200", 2250, 900, 8000, 180, "0.776", _MAMF),
+        _gpu("MI300X", "AMD MI300X", 1307, 448, 5300, 192, "0.514", _MAMF),
+        _gpu("TPU-v5p", "Google Cloud TPU v5p", 459, 600, 2765, 95),
     )
 }
 """The GPUs by name."""
+_OWN = re.compile(r"(peak|local|memory)=([0-9]+(?:\.[0-9]+)?)")
+
+
+def find_gpu(text: str) -> Gpu:
+    """Return the GPU of that name, or one's own, as in ``peak=275,local=300,memory=1200``: TFLOP/s, and GB/s of links
+    and memory. Raises `DocumentError`."""
+    if "=" not in text:
+        if text not in GPUS:
+            reason = f"unknown GPU '{text}' ({suggestion(text, GPUS)}; your own is peak=TFLOP/s,local=GB/s,memory=GB/s)"
+            raise DocumentError("--gpu", "", reason, code="unknown-name")
+        return GPUS[text]
+    parts = [_OWN.fullmatch(part.strip()) for part in text.split(",")]
+    given = {match[1]: Fraction(match[2]) for match in parts if match is not None}
+    if len(given) != 3 or len(parts) != 3 or not all(given.values()):
+        reason = f"'{text}' is not a GPU (write peak=275,local=300,memory=1200: TFLOP/s, and GB/s of links and memory)"
+        raise DocumentError("--gpu", "", reason)
+    peak, local, memory = (int(given[key] * 10**9) for key in ("peak", "local", "memory"))
+    return Gpu("GPU of your own", 1000 * peak, local, memory, None, f"given: {text}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,15 +334,26 @@ class Training:
     """A model, the GPUs, and how they share the work.
 
     The layout is Megatron-LM's (Narayanan et al., SC '21, section 2): consecutive ranks form a group of tensor
-    parallelism, these are repeated for data parallelism, and all that for each stage of the pipeline.
+    parallelism, these are repeated for context parallelism, then for data parallelism, and all that for each stage of
+    the pipeline.
 
     * **Tensor parallelism** cuts each layer. A layer sums its output over the group `Layer.tensor_reduces` times in the
-      forward pass and as often in the backward pass (M. Shoeybi et al., arXiv:1909.08053, section 3).
-    * **A pipeline** sends the output of a stage for each micro-batch, whole from each rank of the tensor group, and its
-      gradient back.
-    * **Data parallelism** sums gradients once in an iteration. With ZeRO stage 1 (S. Rajbhandari et al.,
+      forward pass and as often in the backward pass (M. Shoeybi et al., arXiv:1909.08053, section 3). With sequence
+      parallelism, each sum is a reduce-scatter and an all-gather (V. Korthikanti et al., MLSys '23, section 4.2.2).
+    * **A pipeline** sends the output of a stage for each micro-batch, whole from each rank of the tensor group (its
+      part with sequence parallelism), and its gradient back.
+    * **Context parallelism** cuts sequences. Keys and values of a layer are all-gathered in the forward and in the
+      backward pass, and their gradients reduce-scattered (A. Grattafiori et al., arXiv:2407.21783, section 3.3.2).
+    * **Expert parallelism** puts experts on different replicas. Tokens go to them and back by two all-to-alls forward
+      and two backward (D. Lepikhin et al., ICLR '21, section 3.1), here in equal parts.
+    * **Data parallelism** sums gradients once in an iteration. With ZeRO stage 1 or 2 (S. Rajbhandari et al.,
       arXiv:1910.02054) it is a reduce-scatter of gradients and an all-gather of parameters; with stage 3, each layer's
-      parameters are gathered before the forward and before the backward pass, and its gradients are scattered.
+      parameters are gathered before the forward and before the backward pass, and its gradients are scattered. Stages 2
+      and 3 scatter the gradients of each micro-batch, except in a pipeline, where they add up (torchtitan).
+
+    A pass takes the time of its operations at `efficiency`, and of the memory traffic between matrix multiplications:
+    what the layer keeps for the backward pass (Korthikanti et al., equations 1 to 4; those of GPT for all models),
+    written once and read once. FlashAttention keeps no scores, and computes only the half of them that is seen.
     """
 
     model: Model
@@ -298,25 +365,52 @@ class Training:
     """Micro-batches of an iteration for each data-parallel replica."""
     micro_batch_samples: int = 1
     zero: Zero = 0
-    efficiency: Fraction = EFFICIENCY
-    """Part of the GPU's peak that computing reaches."""
+    efficiency: Fraction = Fraction(1)
+    """Part of the GPU's peak that matrix multiplications reach."""
+    context: int = 1
+    expert: int = 1
+    sequence_parallel: bool = False
+    overlap: bool = True
+    """Whether sums of gradients overlap with the backward pass."""
+    chunks: int = 1
+    """Parts of the model that each stage has, taken in turn (interleaved 1F1B)."""
+    recompute: Recompute = "none"
+    """What the backward pass computes once more: attention's scores, or all of the forward pass."""
+    flash: bool = True
 
     def __post_init__(self) -> None:
-        if self.tensor > 1 and not any(layer.tensor_reduces for layer in self.model.layers):
-            raise DocumentError("--parallel", "tp", f"{self.model.name} has no layers that are cut (give tp=1)")
-        if self.pipeline > len(self.model.layers):
-            reason = f"{self.model.name} has {len(self.model.layers)} layers (give at most as many stages)"
-            raise DocumentError("--parallel", "pp", reason, code="too-large")
-        if self.zero == 3 and (self.tensor, self.pipeline) != (1, 1):
-            raise DocumentError("--zero", "", "3 goes with data parallelism alone (give tp=1 and pp=1)")
-        if self.zero == 3 and self.micro_batches > 1:
-            reason = "is 1 with --zero 3 (give a larger --micro-batch-size instead)"
-            raise DocumentError("--micro-batches", "", reason)
+        layers = self.model.layers
+        cut = any(layer.tensor_reduces for layer in layers)
+        for key, degree in (("tp", self.tensor), ("cp", self.context)):
+            if degree > 1 and not cut:
+                raise DocumentError("--parallel", key, f"{self.model.name} has no layers that are cut (give {key}=1)")
+        if self.expert > 1 and not any(layer.experts for layer in layers):
+            raise DocumentError("--parallel", "ep", f"{self.model.name} has no experts (give ep=1)")
+        if self.data % self.expert:
+            raise DocumentError("--parallel", "ep", f"{self.expert} does not divide dp={self.data} (give a divisor)")
+        if self.pipeline * self.chunks > len(layers):
+            where = ("--parallel", "pp") if self.pipeline > len(layers) else ("--interleave", "")
+            reason = f"{self.model.name} has {len(layers)} layers (give at most as many stages in all)"
+            raise DocumentError(*where, reason, code="too-large")
+        if self.sequence_parallel and self.tensor == 1:
+            raise DocumentError("--sequence-parallel", "", "needs a tensor group (give tp=2 or more)")
+        if self.chunks > 1 and self.pipeline == 1:
+            raise DocumentError("--interleave", "", "needs a pipeline (give pp=2 or more)")
+        if self.chunks > 1 and self.micro_batches % self.pipeline:
+            reason = f"needs micro-batches in multiples of pp={self.pipeline}, not {self.micro_batches}"
+            raise DocumentError("--interleave", "", f"{reason} (change --global-batch or --micro-batches)")
+        if self.zero == 3 and self.pipeline > 1:
+            reason = "3 does not go with a pipeline, which keeps gathered parameters (give 2, as torchtitan does)"
+            raise DocumentError("--zero", "", reason)
+        if self.zero >= 2 and self.pipeline == 1 and max(self.expert, self.context) > 1:
+            raise DocumentError("--zero", "", f"{self.zero} does not go with cp or ep here (give 0 or 1)")
+        if self.zero >= 2 and self.pipeline == 1 and not self.overlap:
+            raise DocumentError("--no-overlap", "", "does not go with --zero 2 or 3, which scatter as they compute")
 
     @property
     def gpus(self) -> int:
         """Return the number of GPUs."""
-        return self.data * self.tensor * self.pipeline
+        return self.data * self.tensor * self.pipeline * self.context
 
     @property
     def stages(self) -> list[tuple[Layer, ...]]:
@@ -325,17 +419,69 @@ class Training:
 
     def parameters(self, layers: Sequence[Layer]) -> int:
         """Return the parameters of these layers on one GPU, rounded up."""
-        cut = max(1, self.tensor)
-        return sum(-(-layer.parameters // cut) for layer in layers)
+        return self.dense(layers) + self.routed_to(layers)
+
+    def dense(self, layers: Sequence[Layer]) -> int:
+        """Return the parameters on one GPU that are no experts."""
+        return sum(-(-(layer.parameters - layer.experts) // self.tensor) for layer in layers)
+
+    def routed_to(self, layers: Sequence[Layer]) -> int:
+        """Return the parameters of experts on one GPU."""
+        return sum(-(-layer.experts // (self.tensor * self.expert)) for layer in layers)
+
+    def _compute_s(self, flops: int) -> Fraction:
+        cut = self.tensor * self.context
+        return Fraction(self.micro_batch_samples * flops) / (cut * self.gpu.peak_flops * self.efficiency)
 
     def forward_s(self, layers: Sequence[Layer]) -> Fraction:
         """Return the seconds of the forward pass of one micro-batch through these layers, without communication."""
-        flops = self.micro_batch_samples * sum(layer.forward_flops for layer in layers)
-        return Fraction(flops) / (self.tensor * self.gpu.peak_flops * self.efficiency)
+        unseen = sum(layer.attention_flops // 2 for layer in layers if self.flash and layer.causal)
+        memory_s = Fraction(2 * sum(map(self.kept_bytes, layers)), self.gpu.memory_bytes_per_s)
+        return self._compute_s(sum(layer.forward_flops for layer in layers) - unseen) + memory_s
+
+    def backward_s(self, layers: Sequence[Layer]) -> Fraction:
+        """Return the seconds of the backward pass likewise, with what it recomputes."""
+        again = Fraction(0)
+        if self.recompute == "full":
+            again = self.forward_s(layers)
+        elif self.recompute == "selective" and not self.flash:
+            scores = 2 * sum(map(self._score_bytes, layers))
+            again = self._compute_s(sum(layer.attention_flops for layer in layers))
+            again += Fraction(scores, self.gpu.memory_bytes_per_s)
+        return BACKWARD * self.forward_s(layers) + again
+
+    def kept_bytes(self, layer: Layer) -> int:
+        """Return the bytes that a layer of a transformer keeps for the backward pass of one micro-batch."""
+        if not layer.scores:
+            return 0
+        whole = 0 if self.sequence_parallel else 10
+        each = whole + Fraction(34 - whole, self.tensor)
+        return int(self.micro_batch_samples * layer.output * each / self.context) + self._score_bytes(layer)
+
+    def _score_bytes(self, layer: Layer) -> int:
+        scores = 0 if self.flash else layer.scores
+        return 5 * self.micro_batch_samples * scores // (self.tensor * self.context)
 
     def activation_bytes(self, layer: Layer) -> int:
         """Return the bytes of the output of a layer for one micro-batch."""
-        return self.model.parameter_bytes * self.micro_batch_samples * layer.output
+        return self.model.parameter_bytes * self.micro_batch_samples * layer.output // self.context
+
+    def sent_bytes(self, layer: Layer) -> int:
+        """Return the bytes that one GPU sends to the next stage behind a layer."""
+        return self.activation_bytes(layer) // (self.tensor if self.sequence_parallel else 1)
+
+    def routed_bytes(self, layer: Layer) -> int:
+        """Return the bytes of tokens that one GPU has for one all-to-all of a layer."""
+        if self.expert == 1:
+            return 0
+        cut = self.tensor * self.context
+        return self.model.parameter_bytes * self.micro_batch_samples * layer.routed // cut
+
+    def context_bytes(self, layer: Layer) -> int:
+        """Return the bytes of keys and values of a layer on one GPU, gathered from all parts of a sequence."""
+        if self.context == 1:
+            return 0
+        return self.model.parameter_bytes * self.micro_batch_samples * layer.key_values // self.tensor
 
     def tensor_bytes(self, layers: Sequence[Layer]) -> int:
         """Return the bytes that these layers sum over the tensor group in the forward pass of one micro-batch; the
@@ -344,15 +490,47 @@ class Training:
             return 0
         return sum(layer.tensor_reduces * self.activation_bytes(layer) for layer in layers)
 
-    def tensor_s(self, layers: Sequence[Layer]) -> Fraction:
-        """Return the seconds that a ring takes for `tensor_bytes` inside a host."""
-        part = Fraction(2 * (self.tensor - 1), self.tensor)
-        return part * self.tensor_bytes(layers) / self.gpu.local_bytes_per_s
+    def local_s(self, layers: Sequence[Layer], gpus_per_host: int, *, backward: bool = False) -> Fraction:
+        """Return the seconds that these layers communicate inside a host in one pass of a micro-batch: rings of the
+        tensor group, and of the context's and experts' groups that fit into the host."""
+
+        def parts(size: int) -> Fraction:
+            return Fraction(size - 1, size)
+
+        again = 2 if backward and self.recompute == "full" else 1
+        moved = again * 2 * parts(self.tensor) * self.tensor_bytes(layers)
+        cut = self.tensor * self.context
+        if cut <= gpus_per_host:
+            moved += (again + backward) * parts(self.context) * sum(map(self.context_bytes, layers))
+        if cut * self.expert <= gpus_per_host:
+            moved += again * 2 * parts(self.expert) * sum(map(self.routed_bytes, layers))
+        return moved / self.gpu.local_bytes_per_s
+
+    def pass_s(self, layers: Sequence[Layer], gpus_per_host: int) -> tuple[Fraction, Fraction]:
+        """Return the seconds of the forward and the backward pass of one micro-batch, as a host spends them."""
+        backward_s = self.backward_s(layers) + self.local_s(layers, gpus_per_host, backward=True)
+        return self.forward_s(layers) + self.local_s(layers, gpus_per_host), backward_s
+
+    @property
+    def state_bytes(self) -> Fraction:
+        """Return the bytes of parameters, gradients and Adam's state on the fullest GPU."""
+
+        def each(shards: int) -> Fraction:
+            kept = zip(STATE_BYTES, (3, 2, 1), strict=True)
+            return sum((Fraction(size, shards if self.zero >= stage else 1) for size, stage in kept), Fraction(0))
+
+        replicas = self.data * self.context
+        dense, experts = each(replicas), each(replicas // self.expert)
+        return max(dense * self.dense(layers) + experts * self.routed_to(layers) for layers in self.stages)
 
     def summed_bytes(self, layers: Sequence[Layer]) -> int:
         """Return the bytes of gradients of these layers on one GPU that data parallelism sums."""
-        each = self.model.parameter_bytes if self.zero == 3 else SUMMED_BYTES
-        return each * self.parameters(layers)
+        return self.summed_element_bytes * self.parameters(layers)
+
+    @property
+    def summed_element_bytes(self) -> int:
+        """Return the bytes of an element of a gradient that is summed."""
+        return self.model.parameter_bytes if self.zero >= 2 and self.pipeline == 1 else SUMMED_BYTES
 
     def gathered_bytes(self, layers: Sequence[Layer]) -> int:
         """Return the bytes of parameters of these layers on one GPU, as ZeRO gathers them."""
@@ -366,38 +544,52 @@ class Traffic:
 
     stage: int
     tensor_all_reduce: int
+    """With sequence parallelism, those of a reduce-scatter and of an all-gather."""
     pipeline_send: int
     data_all_reduce: int
     data_reduce_scatter: int
     data_all_gather: int
+    context_all_gather: int = 0
+    context_reduce_scatter: int = 0
+    expert_all_to_all: int = 0
 
 
 def traffic(training: Training) -> list[Traffic]:
     """Return what a GPU of each stage hands to its collectives in an iteration."""
     stages = training.stages
+    zero, many = training.zero, training.micro_batches
+    shares = training.data * training.context > 1
+    times = many if zero >= 2 and training.pipeline == 1 else 1
+    again = 3 if training.recompute == "full" else 2
+    ends = [training.sent_bytes(layers[-1]) for layers in stages[:-1]]
     out = []
     for number, layers in enumerate(stages):
         summed, gathered = training.summed_bytes(layers), training.gathered_bytes(layers)
-        shares = training.data > 1
-        zero = training.zero
-        sends = []
-        if number < len(stages) - 1:
-            sends.append(training.activation_bytes(layers[-1]))
-        if number > 0:
-            sends.append(training.activation_bytes(stages[number - 1][-1]))
+        sends = 0
+        if ends:
+            # Nothing leaves the last chunk of the last stage, or goes back from the first one of the first.
+            sends = (training.chunks - (number == len(ends))) * ends[min(number, len(ends) - 1)]
+            sends += (training.chunks - (number == 0)) * ends[number - 1]
+        context = many * sum(map(training.context_bytes, layers))
         out.append(
             Traffic(
                 number,
-                2 * training.micro_batches * training.tensor_bytes(layers),
-                training.micro_batches * sum(sends),
+                again * many * training.tensor_bytes(layers),
+                many * sends,
                 summed if shares and zero == 0 else 0,
-                summed if shares and zero else 0,
-                gathered * (2 if zero == 3 else 1) if shares and zero else 0,
+                times * summed if shares and zero else 0,
+                gathered * (2 * many if zero == 3 else 1) if shares and zero else 0,
+                again * context,
+                context,
+                2 * again * many * sum(map(training.routed_bytes, layers)),
             )
         )
     return out
 
 
+BUCKET_PARAMETERS = 40_000_000
+"""Parameters in one sum of a mesh: `bucket_size` of Megatron-LM, which is a million for each replica if that is more
+(megatron/core/distributed/distributed_data_parallel.py)."""
 BUCKET_BYTES = 25 * 2**20
 """Bytes of gradients in one all-reduce: PyTorch's default (S. Li et al., PyTorch Distributed, VLDB '20, section
 3.2.3)."""
@@ -405,7 +597,7 @@ _MOST_BUCKETS = 1000
 _WIDTH = 110
 _DIGITS = 9
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}")
-_DEGREE = re.compile(r"(dp|tp|pp)=([1-9][0-9]{0,5})")
+_DEGREE = re.compile(r"(dp|tp|pp|cp|ep)=([1-9][0-9]{0,5})")
 
 
 def new_job_file(
@@ -414,59 +606,104 @@ def new_job_file(
     gpus: int,
     parallel: str = "",
     gpu: str = "A100",
-    micro_batches: int = 1,
+    micro_batches: int | None = None,
     micro_batch_samples: int = 1,
+    global_batch: int | None = None,
     zero: int = 0,
     gpus_per_host: int = 8,
     hosts: Sequence[str] | None = None,
-    efficiency: Fraction = EFFICIENCY,
+    efficiency: Fraction | None = None,
     name: str | None = None,
+    recompute: str = "none",
+    **choices: Any,
 ) -> str:
     """Return the text of the job file that trains `model` on `gpus` GPUs.
 
-    `parallel` is as in ``dp=8,tp=4,pp=2``; a missing dp is what remains. Raises `DocumentError`, which names the option
-    at fault.
+    `parallel` is as in ``dp=8,tp=4,pp=2``; a missing dp is what remains. `choices` are those of `Training`. Raises
+    `DocumentError`, which names the option at fault.
     """
-    of = find_model(model)
-    if gpu not in GPUS:
-        raise DocumentError("--gpu", "", f"unknown GPU '{gpu}' ({suggestion(gpu, GPUS)})", code="unknown-name")
-    if zero not in (0, 1, 3):
-        raise DocumentError("--zero", "", f"{zero} is not a stage of ZeRO (give 0, 1 or 3)", code="not-allowed")
-    if not 0 < efficiency <= 1:
-        raise DocumentError("--efficiency", "", f"{efficiency} is not above 0 and at most 1 (give a part of the peak)")
+    of, unit = find_model(model), find_gpu(gpu)
+    if zero not in get_args(Zero):
+        raise DocumentError("--zero", "", f"{zero} is not a stage of ZeRO (give 0, 1, 2 or 3)", code="not-allowed")
+    if recompute not in get_args(Recompute):
+        reason = f"unknown way '{recompute}' ({suggestion(recompute, get_args(Recompute))})"
+        raise DocumentError("--recompute", "", reason, code="unknown-name")
+    if (part := unit.efficiency if efficiency is None else efficiency) is None:
+        reason = f"is missing: no measurement of the {unit.name} is known here (give the part of its peak, e.g. 70%)"
+        raise DocumentError("--efficiency", "", reason)
+    if not 0 < part <= 1:
+        raise DocumentError("--efficiency", "", f"{part} is not above 0 and at most 1 (give a part of the peak)")
     title = re.sub(r"[^A-Za-z0-9_-]", "_", model) if name is None else name
     if not _NAME.fullmatch(title):
         reason = f"'{title}' is not a name (up to 32 letters, digits, '-', '_'; a letter first)"
         raise DocumentError("--name", "", reason, code="not-a-name")
     degrees = _degrees(parallel, gpus)
+    if global_batch is not None:
+        if micro_batches is not None:
+            raise DocumentError("--micro-batches", "", "follow from --global-batch (give one of them)")
+        micro_batches, left_over = divmod(global_batch, degrees["dp"] * micro_batch_samples)
+        if left_over or not micro_batches:
+            reason = f"{global_batch} is no multiple of dp={degrees['dp']} times --micro-batch-size (change one)"
+            raise DocumentError("--global-batch", "", reason)
+    elif micro_batches is None:
+        stages = degrees["pp"]
+        # Interleaved stages take them in multiples of the stages.
+        multiple = stages if choices.get("chunks", 1) > 1 else 1
+        micro_batches = 1 if stages == 1 else -(-MICRO_BATCHES // multiple) * multiple
     training = Training(
         of,
-        GPUS[gpu],
-        degrees["dp"],
-        degrees["tp"],
-        degrees["pp"],
-        micro_batches,
-        micro_batch_samples,
-        cast("Zero", zero),
-        efficiency,
+        unit,
+        data=degrees["dp"],
+        tensor=degrees["tp"],
+        pipeline=degrees["pp"],
+        context=degrees["cp"],
+        expert=degrees["ep"],
+        micro_batches=micro_batches,
+        micro_batch_samples=micro_batch_samples,
+        zero=cast("Zero", zero),
+        efficiency=part,
+        recompute=cast("Recompute", recompute),
+        **choices,
     )
     return job_file(training, title, min(gpus_per_host, gpus), hosts)
 
 
 def _degrees(parallel: str, gpus: int) -> dict[str, int]:
-    degrees: dict[str, int] = {}
+    degrees: dict[str, int] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1}
+    given: set[str] = set()
     for part in filter(None, (part.strip() for part in parallel.split(","))):
         match = _DEGREE.fullmatch(part)
-        if match is None or match[1] in degrees:
+        if match is None or match[1] in given:
             reason = f"'{part}' is not a degree of parallelism, or is given twice (write dp=8,tp=4,pp=2)"
             raise DocumentError("--parallel", "", reason)
+        given.add(match[1])
         degrees[match[1]] = int(match[2])
-    tensor, pipeline = degrees.get("tp", 1), degrees.get("pp", 1)
-    data = degrees.get("dp", max(1, gpus // (tensor * pipeline)))
-    if data * tensor * pipeline != gpus:
-        reason = f"dp={data}, tp={tensor} and pp={pipeline} are {data * tensor * pipeline} GPUs, not {gpus}"
-        raise DocumentError("--parallel", "", f"{reason} (correct one of them)")
-    return {"dp": data, "tp": tensor, "pp": pipeline}
+    others = degrees["tp"] * degrees["pp"] * degrees["cp"]
+    data = degrees.setdefault("dp", max(1, gpus // others))
+    if data * others != gpus:
+        said = ", ".join(f"{key}={degrees[key]}" for key in ("dp", "tp", "pp", "cp") if key != "cp" or degrees[key] > 1)
+        raise DocumentError("--parallel", "", f"{said} are {data * others} GPUs, not {gpus} (correct one of them)")
+    return degrees
+
+
+def warnings(training: Training) -> Iterator[str]:
+    """Yield what no one trains like, in a sentence each."""
+    stages, many = training.pipeline, training.micro_batches
+    if stages > 1 and many < stages * training.chunks:
+        idle = Fraction(stages - 1, training.chunks * many + stages - 1)
+        yield (
+            f"{stages * training.chunks} stages with {many} micro-batch{'es' if many > 1 else ''} leave GPUs idle for "
+            f"{float(idle):.0%} of the time (give a larger --global-batch)."
+        )
+    state = float(training.state_bytes)
+    size = training.gpu.memory_bytes
+    if size is not None and state > size:
+        yield (
+            f"Parameters, gradients and Adam's state take {state / 1e9:.0f} GB of each GPU, which has "
+            f"{size / 1e9:.0f} GB (give a higher tp, pp or --zero)."
+        )
+    if training.zero and training.data * training.context == 1:
+        yield f"--zero {training.zero} shards over replicas, of which there is one (give dp=2 or more)."
 
 
 def job_file(training: Training, name: str, gpus_per_host: int, hosts: Sequence[str] | None = None) -> str:
@@ -475,10 +712,10 @@ def job_file(training: Training, name: str, gpus_per_host: int, hosts: Sequence[
     Raises `DocumentError` for groups that do not fit `gpus_per_host` or `hosts`.
 
     The file describes hosts, since the network sees nothing else: `GPUs per host` consecutive ranks are one worker.
-    Inside a host, tensor parallelism takes the time of a ring over NVLink, which is added to the computing; its
-    data-parallel sums are left out. Between hosts there are the sends of the pipeline and the collectives of data
-    parallelism, with the bytes that all GPUs of a host send together. With ZeRO stage 1, gradients are summed by an
-    all-reduce of as many bytes as the reduce-scatter and the all-gather send.
+    Inside a host, groups of tensor, context and expert parallelism take the time of rings over NVLink, which is added
+    to the computing; data-parallel sums are left out. Between hosts there are the sends of the pipeline, the exchanges
+    of a context or experts whose groups are larger than a host, and the collectives of data parallelism, with the bytes
+    that all GPUs of a host send together.
     """
     count = _hosts(training, gpus_per_host)
     workers = list(hosts) if hosts is not None else [f"h{number}" for number in range(1, count + 1)]
@@ -493,13 +730,18 @@ def job_file(training: Training, name: str, gpus_per_host: int, hosts: Sequence[
 
 
 def _hosts(training: Training, gpus_per_host: int) -> int:
-    replicas = gpus_per_host // training.tensor
-    if training.tensor > gpus_per_host or gpus_per_host % training.tensor or training.data % replicas:
+    cut = training.tensor * training.context
+    spans = [("cp", training.context, cut), ("ep", training.expert, cut * training.expert)]
+    whole = gpus_per_host % training.tensor == 0 and cut * training.data % gpus_per_host == 0
+    if not whole or any(size % gpus_per_host and gpus_per_host % size for _, _, size in spans):
         reason = (
             f"{gpus_per_host} a host do not hold whole groups of tp={training.tensor}, or do not divide "
-            f"dp={training.data} (give a multiple of tp that divides tp x dp)"
+            f"dp={training.data} (give a multiple of tp that divides tp x dp, and tp x cp or tp x cp x ep, or is one)"
         )
         raise DocumentError("--gpus-per-host", "", reason)
+    between = [key for key, degree, size in spans if degree > 1 and size > gpus_per_host]
+    if len(between) > 1:
+        raise DocumentError("--parallel", "ep", "and cp are both larger than a host (give a smaller one of them)")
     hosts = training.gpus // gpus_per_host
     if hosts < 2:
         raise DocumentError("--gpus", "", f"{training.gpus} are on one host, which needs no network (give more)")
@@ -508,71 +750,116 @@ def _hosts(training: Training, gpus_per_host: int) -> int:
 
 def _section(training: Training, gpus_per_host: int, hosts: int) -> tuple[str, dict[str, Any]]:
     per_stage = hosts // training.pipeline
-    if training.zero == 3:
-        return "fsdp", _sharded(training)
-    if training.pipeline == 1 and training.zero == 0 and training.micro_batches == 1:
-        layers = training.model.layers
-        forward_s = training.forward_s(layers) + training.tensor_s(layers)
-        # The ranks of a tensor group have one part of the gradients each, and the host sends them all.
-        gradient = training.summed_bytes(layers) * training.tensor
-        buckets = min(-(-gradient // BUCKET_BYTES), _MOST_BUCKETS)
-        backward_s = BACKWARD * training.forward_s(layers) + training.tensor_s(layers)
-        times = {"forward": _seconds(forward_s), "backward": _seconds(backward_s)}
-        return "data", {**times, "buckets": buckets, "gradient": size_text(gradient)}
     stages = training.stages
+
+    def times(of: Sequence[tuple[Layer, ...]]) -> dict[str, list[str]]:
+        both = [training.pass_s(each, gpus_per_host) for each in of]
+        return {"forward": [_seconds(each) for each, _ in both], "backward": [_seconds(each) for _, each in both]}
+
+    if training.zero >= 2 and training.pipeline == 1:
+        return "fsdp", _sharded(training, times([(layer,) for layer in training.model.layers]))
+    # Hosts that share the layers of a replica, or of several that share experts.
+    cut = training.tensor * training.context
+    shared = [-(-size // gpus_per_host) for size in (cut, cut * training.expert)]
+    group = max(shared) if shared[0] > 1 or training.expert > 1 else 1
+    sums = {}
+    if per_stage > 1:
+        sums = {key: [size_text(size) for size in sizes] for key, sizes in _sums(training, group, shared[0] > 1)}
+    plain = training.pipeline == training.micro_batches == group == 1 and training.zero == 0
+    if plain and training.overlap:
+        (gradient,) = sums["gradient"]
+        buckets = min(-(-size_bytes(gradient) // BUCKET_BYTES), _MOST_BUCKETS)
+        passes = {key: value for key, (value,) in times(stages).items()}
+        return "data", {**passes, "buckets": buckets, "gradient": gradient}
     # A host sends what all of its ranks send. The boundary of a single stage is not there, but has a size.
     ends = stages[:-1] or stages
-    sent = [gpus_per_host * training.activation_bytes(layers[-1]) for layers in ends]
+    sent = [size_text(gpus_per_host * training.sent_bytes(layers[-1])) for layers in ends]
     section: dict[str, Any] = {
-        "schedule": "1f1b",
+        "schedule": "interleaved" if training.chunks > 1 else "1f1b",
         "micro_batches": training.micro_batches,
-        "forward": [_seconds(training.forward_s(of) + training.tensor_s(of)) for of in stages],
-        "backward": [_seconds(BACKWARD * training.forward_s(of) + training.tensor_s(of)) for of in stages],
-        "activation": [size_text(size) for size in sent] if training.pipeline > 1 else size_text(sent[0]),
+        **times(stages),
+        "activation": sent if training.pipeline > 1 else sent[0],
     }
-    if per_stage == 1:
+    if training.chunks > 1:
+        section["chunks"] = training.chunks
+    elif per_stage == 1:
         return "pipeline", section
-    gradients = [training.tensor * _as_all_reduce(training, layers) for layers in stages]
-    mesh = {"data": per_stage, "pipeline": training.pipeline, "order": ["pipeline", "data"]}
-    return "mesh", {**mesh, **section, "gradient": [size_text(size) for size in gradients]}
+    order = ["pipeline", "data", "tensor"][: 3 if group > 1 else 2]
+    mesh: dict[str, Any] = {"data": per_stage // group, "pipeline": training.pipeline, "order": order}
+    layers = -(-len(training.model.layers) // (training.pipeline * training.chunks))
+    if group > 1:
+        of = training.context_bytes if shared[0] > 1 else training.routed_bytes
+        each = training.tensor if shared[0] > 1 else gpus_per_host
+        # Layers without an exchange, and stages with a layer less, count as a part of one.
+        places = layers * training.pipeline * training.chunks
+        exchanged = each * sum(map(of, training.model.layers)) // places
+        if training.recompute == "full":
+            # The backward pass repeats what the forward pass exchanges: one of three times, or of two.
+            exchanged = exchanged * 4 // 3 if shared[0] > 1 else exchanged * 3 // 2
+        exchange = {"exchange": "context" if shared[0] > 1 else "experts", "exchanged": size_text(exchanged)}
+        mesh |= {"tensor": group, "layers": layers, **exchange}
+    if training.overlap and sums:
+        parameters = max(map(training.parameters, stages)) // training.chunks
+        buckets = min(layers, -(-parameters // max(BUCKET_PARAMETERS, 10**6 * training.data)))
+        mesh["buckets"] = max(n for n in range(1, buckets + 1) if group == 1 or layers % n == 0)
+    return "mesh", {**mesh, **section, **sums}
 
 
-def _as_all_reduce(training: Training, layers: Sequence[Layer]) -> int:
-    """Return the bytes of an all-reduce that sends as much as the sums of gradients do.
+def _sums(training: Training, group: int, context: bool) -> Iterator[tuple[str, list[int]]]:
+    """Yield the sizes of a host's sums of gradients in each stage, and of the parameters that it gathers then, by key
+    of a mesh. Of `group` hosts that share layers, each has all parameters of a context, and its part of the experts."""
+    dense, experts = (
+        [training.tensor * of(layers) for layers in training.stages] for of in (training.dense, training.routed_to)
+    )
+    inside = training.expert if group == 1 or context else training.expert // group
+    experts = [inside * size for size in experts]
+    summed, gathered = training.summed_element_bytes, training.model.parameter_bytes
+    whole = [sum(sizes) for sizes in zip(dense, experts, strict=True)]
+    replicas, every = (whole, []) if group == 1 else ([], whole) if context else (experts, dense)
+    if any(replicas):
+        yield "gradient", [summed * size for size in replicas]
+        if training.zero:
+            yield "parameters", [gathered * size for size in replicas]
+    if any(every):
+        # A reduce-scatter and an all-gather send half as much as an all-reduce each.
+        yield "shared_gradient", [size * (summed + gathered) // 2 if training.zero else size * summed for size in every]
 
-    A reduce-scatter and an all-gather send half as much as an all-reduce each.
-    """
-    summed = training.summed_bytes(layers)
-    return summed if training.zero == 0 else (summed + training.gathered_bytes(layers)) // 2
 
-
-def _sharded(training: Training) -> dict[str, Any]:
+def _sharded(training: Training, times: dict[str, list[str]]) -> dict[str, Any]:
     layers = training.model.layers
-    return {
-        "layers": len(layers),
-        "forward": [_seconds(training.forward_s([layer])) for layer in layers],
-        "backward": [_seconds(BACKWARD * training.forward_s([layer])) for layer in layers],
-        "parameters": [size_text(training.gathered_bytes([layer])) for layer in layers],
-        "gradients": [size_text(training.summed_bytes([layer])) for layer in layers],
-    }
+
+    def sizes(of: Callable[[Sequence[Layer]], int]) -> list[str]:
+        return [size_text(training.tensor * of([layer])) for layer in layers]
+
+    shape = {"zero": training.zero, "layers": len(layers), "micro_batches": training.micro_batches}
+    return {**shape, **times, "parameters": sizes(training.gathered_bytes), "gradients": sizes(training.summed_bytes)}
 
 
 def _comments(training: Training, gpus_per_host: int, hosts: int) -> Iterator[str]:
     model, gpu = training.model, training.gpu
     yield f"{model.name}: {model.parameters:,} parameters ({model.source})."
-    yield (
-        f"{training.gpus} {gpu.name} on {hosts} hosts of {gpus_per_host}: dp={training.data}, tp={training.tensor}, "
-        f"pp={training.pipeline}, ZeRO {training.zero}."
-    )
+    degrees = {"dp": training.data, "tp": training.tensor, "pp": training.pipeline}
+    degrees |= {key: of for key, of in (("cp", training.context), ("ep", training.expert)) if of > 1}
+    said = ", ".join(f"{key}={degree}" for key, degree in degrees.items())
+    ways = [
+        f"recomputation: {training.recompute}",
+        *(["sequence parallelism"] if training.sequence_parallel else []),
+        *([f"{training.chunks} chunks of each stage"] if training.chunks > 1 else []),
+    ]
+    where = f"{training.gpus} {gpu.name} on {hosts} hosts of {gpus_per_host}"
+    yield f"{where}: {said}, ZeRO {training.zero}; {', '.join(ways)}."
+    samples = training.data * training.micro_batches * training.micro_batch_samples
     yield (
         f"Micro-batches of an iteration: {training.micro_batches} for each replica. Samples of a micro-batch: "
-        f"{training.micro_batch_samples}, each {model.sample}."
+        f"{training.micro_batch_samples}, each {model.sample}; of an iteration: {samples}."
     )
     yield (
         f"Computing: {model.forward_flops / 1e12:.4g} TFLOP a sample forward, {BACKWARD} times that backward, at "
-        f"{float(training.efficiency):.0%} of {gpu.peak_flops / 1e12:g} TFLOP/s "
-        f"({gpu.source})."
+        f"{float(training.efficiency):.1%} ({gpu.measured if training.efficiency == gpu.efficiency else 'given'}) of "
+        f"{gpu.peak_flops / 1e12:g} TFLOP/s ({gpu.source}); memory at {gpu.memory_bytes_per_s / 1e9:g} GB/s."
     )
+    for warning in warnings(training):
+        yield f"Warning: {warning}"
     for of, layers in zip(_traffic_lines(training), training.stages, strict=True):
         yield f"{layers[0].name} to {layers[-1].name}: {of}"
 
@@ -583,6 +870,9 @@ def _traffic_lines(training: Training) -> list[str]:
     for of in traffic(training):
         parts = [
             (of.tensor_all_reduce, "all-reduced in its tensor group (inside the host)"),
+            (of.context_all_gather, "of keys and values all-gathered in its context's group"),
+            (of.context_reduce_scatter, "of their gradients reduce-scattered"),
+            (of.expert_all_to_all, "of tokens in all-to-alls of its experts' group"),
             (of.pipeline_send, "sent to other stages"),
             (of.data_all_reduce, "all-reduced over replicas"),
             (of.data_reduce_scatter, "reduce-scattered over replicas"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from echelon.cli import app
 from echelon.documents import parse_document
 from echelon.jobs import build_job
 from echelon.jobs.spec import JobSpec
-from echelon_study.models import GPUS, MODELS, Training, find_model, traffic
+from echelon_study.models import GPUS, MODELS, Layer, Model, Training, Zero, find_model, traffic, transformer
 
 PARAMETERS = {
     # Counted in the authors' checkpoints, or torchvision's.
@@ -45,6 +46,14 @@ FORWARD_GFLOP = {
     "resnet-50": 8.2,
     "vgg-16": 31.0,
     "densenet-161": 15.5,
+}
+
+
+EQUATIONS = {
+    (False, False): "10 + 24/t + 5as/ht",
+    (True, False): "34/t + 5as/ht",
+    (False, True): "10 + 24/t",
+    (True, True): "34/t",
 }
 
 
@@ -131,7 +140,97 @@ def test_the_ring_of_a_tensor_group_takes_time() -> None:
     training = Training(find_model("gpt-13b"), GPUS["A100"], tensor=4, data=2)
     layer = training.model.layers[1]
     assert training.tensor_bytes([layer]) == 2 * 20_971_520
-    assert training.tensor_s([layer]) == Fraction(3, 2) * 2 * 20_971_520 / (300 * 10**9)
+    assert training.local_s([layer], 8) == Fraction(3, 2) * 2 * 20_971_520 / (300 * 10**9)
+    # Full recomputation repeats the sums of the forward pass.
+    again = replace(training, recompute="full")
+    assert again.local_s([layer], 8, backward=True) == 2 * training.local_s([layer], 8)
+
+
+@pytest.mark.parametrize(("hidden", "layers", "vocabulary"), [(2304, 24, 51200), (12288, 80, 51200)])
+def test_operations_of_a_gpt_are_equation_3_of_megatron_lm(hidden: int, layers: int, vocabulary: int) -> None:
+    """96 s l h^2 (1 + s / 6h + V / 16lh) a sequence, with all but the output layer computed twice forward."""
+    s = 2048
+    made = tuple(transformer(layers, hidden, 24, vocabulary, s, positions=s))
+    head = made[-1].forward_flops
+    ours = 4 * (sum(layer.forward_flops for layer in made) - head) + 3 * head
+    assert ours == 96 * s * layers * hidden**2 * (
+        1 + Fraction(s, 6 * hidden) + Fraction(vocabulary, 16 * layers * hidden)
+    )
+
+
+@pytest.mark.parametrize(("ways", "factor"), EQUATIONS.items())
+def test_what_a_layer_keeps_is_korthikantis(ways: tuple[bool, bool], factor: str) -> None:
+    """Equations 1 to 4 of V. Korthikanti et al., arXiv:2205.05198, with s = 2048, h = 12288, a = 96 and t = 8."""
+    parallel, flash = ways
+    s, h, a, t, b = 2048, 12288, 96, 8, 3
+    keys = {"sequence_parallel": parallel, "flash": flash, "micro_batch_samples": b}
+    training = Training(find_model("gpt-175b"), GPUS["A100"], tensor=t, **keys)
+    expected = {
+        "10 + 24/t + 5as/ht": 10 + Fraction(24, t) + Fraction(5 * a * s, h * t),
+        "34/t + 5as/ht": Fraction(34, t) + Fraction(5 * a * s, h * t),
+        "10 + 24/t": 10 + Fraction(24, t),
+        "34/t": Fraction(34, t),
+    }[factor]
+    assert training.kept_bytes(training.model.layers[1]) == s * b * h * expected
+
+
+@pytest.mark.parametrize(("zero", "gigabytes"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.9)])
+def test_the_state_of_a_model_is_that_of_the_zero_paper(zero: Zero, gigabytes: float) -> None:
+    """Figure 1 of S. Rajbhandari et al., arXiv:1910.02054: 7.5 billion parameters on 64 GPUs."""
+    model = Model("7.5B", "", (Layer("all", 75 * 10**8, 1, 1),), "a sequence")
+    assert float(Training(model, GPUS["V100"], data=64, zero=zero).state_bytes) / 1e9 == pytest.approx(
+        gigabytes, abs=0.05
+    )
+
+
+def test_experts_are_sharded_over_the_replicas_that_have_them() -> None:
+    """Of 64 replicas, 8 groups of 8 have the same experts: with ZeRO-1, 12 of 16 bytes are divided by 8, or by 64."""
+    training = Training(find_model("mixtral-8x7b"), GPUS["H100"], data=64, expert=8, zero=1)
+    experts = 32 * 8 * 3 * 4096 * 14336
+    assert training.state_bytes == (46_702_792_704 - experts) * (4 + Fraction(12, 64)) + experts // 8 * Fraction(11, 2)
+
+
+def test_flash_attention_skips_what_is_not_seen_and_recomputes_nothing() -> None:
+    """Half of 4 s^2 h; without it, the backward pass may compute all of it once more."""
+    plain = Training(find_model("gpt-13b"), GPUS["A100"], flash=False)
+    layer = plain.model.layers[1:2]
+    core_s = Fraction(4 * 2048**2 * 5120, 312 * 10**12)
+    scores_s = Fraction(2 * 5 * 40 * 2048**2, 2039 * 10**9)
+    flash = replace(plain, flash=True)
+    assert plain.forward_s(layer) - flash.forward_s(layer) == core_s / 2 + scores_s
+    assert (
+        flash.backward_s(layer) == replace(flash, recompute="selective").backward_s(layer) == 2 * flash.forward_s(layer)
+    )
+    again = replace(plain, recompute="selective")
+    assert again.backward_s(layer) == 2 * plain.forward_s(layer) + core_s + scores_s
+    assert replace(plain, recompute="full").backward_s(layer) == 3 * plain.forward_s(layer)
+    bert = Training(find_model("bert-large"), GPUS["A100"])
+    assert bert.forward_s(bert.model.layers) - replace(bert, flash=False).forward_s(bert.model.layers) == -Fraction(
+        2 * 24 * 5 * 16 * 512**2, 2039 * 10**9
+    )
+
+
+def test_bytes_of_a_context_and_of_experts() -> None:
+    """Llama 3 has 8 heads of 128 for keys and as many for values; Mixtral sends a token to 2 experts."""
+    llama = Training(find_model("llama3-405b"), GPUS["H100"], tensor=8, context=4, micro_batches=3)
+    (ours,) = traffic(llama)
+    gathered = 3 * 126 * 2 * 8192 * 2 * 1024 // 8
+    assert (ours.context_all_gather, ours.context_reduce_scatter) == (2 * gathered, gathered)
+    mixtral = Training(find_model("mixtral-8x7b"), GPUS["H100"], data=8, expert=8, tensor=2, micro_batches=3)
+    (ours,) = traffic(mixtral)
+    assert ours.expert_all_to_all == 3 * 32 * 4 * 2 * 4096 * 2 * 4096 // 2
+    experts = 32 * 8 * 3 * 4096 * 14336
+    assert mixtral.parameters(mixtral.model.layers) == (46_702_792_704 - experts) // 2 + experts // 16
+
+
+def test_sends_of_interleaved_stages() -> None:
+    """Narayanan et al., SC '21, section 2.2.2: v times those of one stage, but for both ends of the model; and section
+    4.2.2 of Korthikanti et al.: ranks of a tensor group send their part with sequence parallelism."""
+    plain = Training(find_model("gpt-175b"), GPUS["A100"], tensor=8, pipeline=4, micro_batches=8)
+    chunked = replace(plain, chunks=3, sequence_parallel=True)
+    size = 8 * 2048 * 12288 * 2
+    assert [of.pipeline_send for of in traffic(plain)] == [size, 2 * size, 2 * size, size]
+    assert [of.pipeline_send for of in traffic(chunked)] == [n * size // 8 for n in (5, 6, 6, 5)]
 
 
 COMMANDS = {
@@ -140,6 +239,12 @@ COMMANDS = {
     "zero1": ("gpt-1.3b --gpus 32 --parallel tp=2 --zero 1", "mesh", 4),
     "zero3": ("gpt2-small --gpus 32 --zero 3", "fsdp", 4),
     "pipeline": ("bert-large --gpus 32 --parallel tp=8,pp=4 --micro-batches 8", "pipeline", 4),
+    "zero2": ("gpt-6.7b --gpus 32 --parallel tp=2 --zero 2 --global-batch 32", "fsdp", 4),
+    "stages": ("gpt-6.7b --gpus 32 --parallel tp=8,pp=2 --interleave 2 --recompute full --zero 2", "mesh", 4),
+    "context": ("llama3-8b --gpus 64 --parallel tp=4,cp=4,pp=2 --sequence-parallel --gpu H200", "mesh", 8),
+    "experts": ("mixtral-8x7b --gpus 64 --parallel tp=4,ep=8 --zero 1 --gpu B200", "mesh", 8),
+    "one host of experts": ("mixtral-8x7b --gpus 32 --parallel ep=8 --gpu MI300X --no-overlap", "mesh", 4),
+    "own": ("llama-13b --gpus 16 --gpu peak=275,local=300,memory=1200 --efficiency 70% --no-flash", "data", 2),
     "thesis": ("vgg-16 --gpus 4 --gpus-per-host 1 --micro-batch-size 32", "data", 4),
 }
 
@@ -147,7 +252,7 @@ COMMANDS = {
 def printed(arguments: str) -> str:
     result = CliRunner().invoke(app, ["job", "new", *arguments.split()])
     assert result.exit_code == 0, result.output
-    return result.output
+    return result.stdout
 
 
 @pytest.mark.parametrize("case", COMMANDS)
@@ -169,7 +274,10 @@ def test_the_printed_file_is_a_job_that_runs(case: str) -> None:
 def test_a_3d_job_computes_and_sends_what_the_formulas_say() -> None:
     """Pipelines of 2 stages on 4 hosts of each stage, 16 micro-batches: 2 x 16 sends a host of a boundary, with the
     activations of 8 GPUs; each of the 4 hosts of a stage sends 2 x 3/4 of the gradients of a stage in FP32."""
-    training = Training(find_model("llama-7b"), GPUS["A100"], data=8, tensor=4, pipeline=2, micro_batches=16)
+    gpu = GPUS["A100"]
+    assert gpu.efficiency is not None
+    keys = {"data": 8, "tensor": 4, "pipeline": 2, "micro_batches": 16, "efficiency": gpu.efficiency}
+    training = Training(find_model("llama-7b"), gpu, **keys)
     job = build_job(parse_document(JobSpec, yaml.safe_load(printed(COMMANDS["3d"][0])), "printed"))
     first = {f"h{n}" for n in range(1, 5)}
     crossing = [flow for flow in job.flows if (flow.src in first) != (flow.dst in first)]
@@ -182,9 +290,72 @@ def test_a_3d_job_computes_and_sends_what_the_formulas_say() -> None:
     for host in job.workers:
         computed = sum(unit.duration_s for unit in job.computes if unit.worker == host)
         layers = training.stages[0 if int(host[1:]) <= 4 else 1]
-        assert computed == pytest.approx(
-            16 * (3 * training.forward_s(layers) + 2 * training.tensor_s(layers)), rel=1e-6
-        )
+        assert computed == pytest.approx(16 * sum(training.pass_s(layers, 8)), rel=1e-6)
+
+
+def sent_bytes(arguments: str) -> int:
+    job = build_job(parse_document(JobSpec, yaml.safe_load(printed(arguments)), "printed"))
+    return sum(flow.size_bytes for flow in job.flows)
+
+
+def test_bytes_between_hosts_that_share_experts() -> None:
+    """2 replicas of 4 hosts with 8 groups of experts. An all-to-all moves 3/4 of what a host has: 8 GPUs with half a
+    sequence each of 4096 tokens, for 2 experts, 2 times in each pass. Experts are summed by 2 hosts, all else by 8.
+    """
+    tokens = 8 * 2 * 2 * 4096 * 4096 // 4
+    experts = 32 * 8 * 3 * 4096 * 14336
+    dense = 46_702_792_704 - experts
+    exchanged = 8 * 32 * 4 * tokens * 3 // 4
+    # Each host has a quarter of the experts: FP32 is scattered, and 16 bits are gathered.
+    summed = 8 * (4 + 2) * experts // 4 // 2
+    every = 2 * 7 * dense * 3
+    assert sent_bytes(COMMANDS["experts"][0]) == pytest.approx(exchanged + summed + every, rel=1e-6)
+
+
+def test_bytes_between_hosts_of_a_context() -> None:
+    """2 stages of 2 replicas of 2 hosts. Each host sends half of all keys and values of a layer: forward, backward, and
+    their gradients. Its 8 GPUs send a quarter of a quarter of the activations. 4 hosts sum a stage."""
+    micro_batches = 8
+    exchanged = 8 // 2 * 3 * 32 * micro_batches * 2 * 8192 * 2 * 1024 // 2
+    crossing = 2 * 4 * micro_batches * 8 * 2 * 8192 * 4096 // 16
+    summed = 2 * 3 * 4 * 8_030_261_248
+    assert sent_bytes(COMMANDS["context"][0]) == pytest.approx(exchanged + crossing + summed, rel=1e-6)
+
+
+def test_bytes_of_zero_2_with_and_without_a_pipeline() -> None:
+    """Without, each of 2 micro-batches is scattered in 16 bits (ZeRO); with one, FP32 adds up (torchtitan)."""
+    parameters = find_model("gpt-6.7b").parameters
+    assert sent_bytes(COMMANDS["zero2"][0]) == pytest.approx(3 * (2 * 2 + 2) * parameters, rel=1e-6)
+    crossing = 3 * 2 * 2 * 8 * 8 * 2 * 2048 * 4096
+    assert sent_bytes(COMMANDS["stages"][0]) == pytest.approx((4 + 2) * parameters + crossing, rel=1e-6)
+
+
+def test_micro_batches_follow_from_the_global_batch() -> None:
+    text = printed("gpt-6.7b --gpus 64 --parallel dp=4,tp=8,pp=2 --global-batch 64 --micro-batch-size 2")
+    assert yaml.safe_load(text)["mesh"]["micro_batches"] == 8
+    assert "of an iteration: 64." in " ".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            "gpt-6.7b --gpus 16 --parallel tp=8,pp=2 --micro-batches 1",
+            "2 stages with 1 micro-batch leave GPUs idle for 50%",
+        ),
+        ("gpt-6.7b --gpus 64 --parallel tp=8,pp=4 --interleave 2", None),
+        ("gpt-6.7b --gpus 64 --parallel tp=8,pp=4 --interleave 2 --micro-batches 4", "8 stages with 4 micro-batches"),
+        ("gpt-175b --gpus 64 --parallel tp=8,pp=2", "Adam's state take"),
+        ("gpt-6.7b --gpus 16 --parallel tp=8,pp=2 --zero 1", "replicas, of which there is one"),
+        ("gpt-6.7b --gpus 16 --parallel tp=8", None),
+    ],
+)
+def test_a_warning_of_what_no_one_trains_like(arguments: str, said: str | None) -> None:
+    result = CliRunner().invoke(app, ["job", "new", *arguments.split()])
+    assert result.exit_code == 0
+    assert ("Warning: " in result.stderr) == (said is not None)
+    assert said is None or said in result.stderr
+    assert ("# Warning: " in result.stdout) == (said is not None)
 
 
 @pytest.mark.parametrize(
@@ -197,9 +368,28 @@ def test_a_3d_job_computes_and_sends_what_the_formulas_say() -> None:
         ("llama-7b --gpus 64 --parallel tp=2,tp=2", "--parallel"),
         ("llama-7b --gpus 64 --parallel pp=64", "--parallel"),
         ("resnet-50 --gpus 64 --parallel tp=4", "--parallel"),
-        ("llama-7b --gpus 64 --parallel tp=4 --zero 3", "--zero"),
-        ("llama-7b --gpus 64 --zero 2", "--zero"),
-        ("llama-7b --gpus 64 --zero 3 --micro-batches 2", "--micro-batches"),
+        ("llama-7b --gpus 64 --parallel pp=4 --zero 3", "--zero"),
+        ("llama-7b --gpus 64 --zero 4", "--zero"),
+        ("mixtral-8x7b --gpus 64 --parallel ep=8 --zero 2", "--zero"),
+        ("llama-7b --gpus 64 --zero 3 --no-overlap", "--no-overlap"),
+        ("llama-7b --gpus 64 --global-batch 100", "--global-batch"),
+        ("llama-7b --gpus 64 --parallel dp=32,tp=2 --global-batch 16", "--global-batch"),
+        ("llama-7b --gpus 64 --global-batch 64 --micro-batches 2", "--micro-batches"),
+        ("llama-7b --gpus 64 --parallel ep=8", "ep"),
+        ("mixtral-8x7b --gpus 64 --parallel ep=5", "ep"),
+        ("resnet-50 --gpus 64 --parallel cp=4", "cp"),
+        ("llama-7b --gpus 64 --parallel cp=3,dp=16", "--parallel"),
+        ("mixtral-8x7b --gpus 256 --parallel tp=4,cp=4,ep=4", "ep"),
+        ("llama-7b --gpus 96 --parallel tp=4,cp=3", "--gpus-per-host"),
+        ("llama-7b --gpus 64 --sequence-parallel", "--sequence-parallel"),
+        ("llama-7b --gpus 64 --interleave 2", "--interleave"),
+        ("llama-7b --gpus 64 --parallel pp=4 --interleave 9", "--interleave"),
+        ("llama-7b --gpus 64 --parallel pp=4 --interleave 2 --micro-batches 6", "--interleave"),
+        ("llama-7b --gpus 64 --recompute some", "--recompute"),
+        ("llama-7b --gpus 64 --gpu peak=275", "--gpu"),
+        ("llama-7b --gpus 64 --gpu peak=275,local=0,memory=1200", "--gpu"),
+        ("llama-7b --gpus 64 --gpu TPU-v5p", "--efficiency"),
+        ("llama-7b --gpus 64 --gpu peak=275,local=300,memory=1200", "--efficiency"),
         ("llama-7b --gpus 8", "--gpus"),
         ("llama-7b --gpus 64 --parallel tp=16", "--gpus-per-host"),
         ("llama-7b --gpus 8 --parallel tp=2,pp=4", "--gpus-per-host"),

@@ -121,6 +121,8 @@ def _others(paradigm: RankedParadigm, hosts: int, orders: bool) -> Iterator[Mapp
 def _meshes(mesh: MeshOfRanks, hosts: int, orders: bool) -> Iterator[Mapping[str, Any]]:
     if any(isinstance(value, tuple) for value in _values(mesh)) or mesh.schedule not in _SCHEDULES:
         return
+    if mesh.exchange or mesh.parameters or mesh.buckets > 1:
+        return
     samples = mesh.data * int(str(mesh.micro_batches))
     layers = mesh.layers * mesh.pipeline
     cut = mesh.pipeline * mesh.tensor

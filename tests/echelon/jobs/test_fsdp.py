@@ -45,6 +45,15 @@ def test_bytes_and_computing(workers: int, layers: int, zero: int, forward: int,
     assert end_s == layers * Fraction(forward + backward, 1000)
 
 
+@pytest.mark.parametrize(("zero", "gathers", "scatters"), [(1, 1, 1), (2, 1, 5), (3, 10, 5)])
+def test_micro_batches_are_scattered_where_gradients_are_sharded(zero: int, gathers: int, scatters: int) -> None:
+    """Only sharded parameters are gathered for each micro-batch, twice."""
+    sizes = {"parameters": "40 B", "gradients": "80 B"}
+    job = job_of(4, zero=zero, layers=3, micro_batches=5, forward="10 ms", backward="20 ms", **sizes)
+    assert sum(flow.size_bytes for flow in job.flows) == 3 * 3 * (gathers * 40 + scatters * 80)
+    assert sum(unit.duration_s for unit in job.computes) == 4 * 5 * 3 * Fraction(30, 1000)
+
+
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 99), st.integers(1, 99))
 @settings(max_examples=examples(40), deadline=None)
 def test_all_gathers_that_are_prefetched_follow_equation_7(

@@ -12,18 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from echelon.documents import DocumentError, parse_document
+from echelon.fluid import alone_iteration_s
 from echelon.jobs import build_job
 from echelon.jobs.analysis import earliest_start_s
 from echelon.jobs.graph import Job
 from echelon.jobs.pipelines import SCHEDULES, gpipe, one_f_one_b
 from echelon.jobs.spec import JobSpec
 from tests.drawing import examples
+from tests.echelon.fluid.conftest import build_star
 
 POSITIVE = st.integers(1, 50)
 
 
 def document(parallelism: object, workers: int, section: str = "mesh", **keys: object) -> dict[str, object]:
-    return {"job": "j", "parallelism": parallelism, "workers": [f"h{i}" for i in range(workers)], section: keys}
+    return {"job": "j", "parallelism": parallelism, "workers": [f"h{i + 1}" for i in range(workers)], section: keys}
 
 
 def job_of(parallelism: object, workers: int, section: str = "mesh", **keys: object) -> Job:
@@ -55,7 +57,7 @@ def test_a_mesh_of_one_axis_is_a_pipeline(stages: int, batches: int, schedule: s
     job = job_of("mesh", stages, pipeline=stages, forward=ms(forward), backward=ms(backward), **keys)
     build = {"gpipe": gpipe, "1f1b": one_f_one_b}[schedule]
     times = [[Fraction(value, 1000) for value in values] for values in (forward, backward)]
-    alone = Job("p", *build([f"h{i}" for i in range(stages)], batches, times[0], [7] * (stages - 1), times[1]))
+    alone = Job("p", *build([f"h{i + 1}" for i in range(stages)], batches, times[0], [7] * (stages - 1), times[1]))
     assert makespan_s(job) == makespan_s(alone)
     assert sent(job) == sent(alone)
 
@@ -180,6 +182,46 @@ def test_micro_batches_of_different_sizes_take_their_share() -> None:
     assert forward.offsets_s == (Fraction(0), Fraction(4, 1000), Fraction(6, 1000))
 
 
+@given(st.integers(1, 5), POSITIVE, POSITIVE, st.integers(1, 200), st.booleans())
+@settings(max_examples=examples(30), deadline=None)
+def test_sums_behind_parts_of_the_backward_pass_overlap_as_those_of_data_parallelism(
+    buckets: int, forward: int, backward: int, units: int, several: bool
+) -> None:
+    """One stage is data parallelism, for which `test_bucketed_all_reduce` has a closed form."""
+    times: dict[str, Any] = {"backward": f"{backward} s", "gradient": f"{units * buckets} kB", "buckets": buckets}
+    data = job_of("data", 2, "data", forward=f"{forward + several * (forward + backward)} s", **times)
+    mesh = job_of("mesh", 2, data=2, micro_batches=1 + several, forward=f"{forward} s", activation="1 B", **times)
+    assert sent(mesh) == sent(data)
+    star = build_star(2, 8 * 10**3)
+    assert alone_iteration_s(mesh, star) == alone_iteration_s(data, star)
+
+
+@pytest.mark.parametrize(("buckets", "chunks"), [(1, None), (4, None), (1, 2), (2, 2)])
+def test_parts_of_gradients_and_gathered_parameters_add_up(buckets: int, chunks: int | None) -> None:
+    """A reduce-scatter and an all-gather send (n - 1) / n of their bytes each (ZeRO, SC '20, section 7)."""
+    keys: dict[str, Any] = {"schedule": "interleaved", "chunks": chunks} if chunks else {}
+    times = {"forward": "4 ms", "backward": "8 ms", "activation": "6 B"}
+    sizes = {"gradient": ["480 B", "960 B"], "parameters": ["240 B", "480 B"]}
+    job = job_of("mesh", 6, data=3, pipeline=2, micro_batches=2, buckets=buckets, **keys, **times, **sizes)
+    crossings = 2 * 3 * 2 * (1 if chunks is None else 3) * 6
+    assert sum(sent(job).values()) == 2 * (480 + 240 + 960 + 480) + crossings
+
+
+@pytest.mark.parametrize(("exchange", "times"), [("experts", 4), ("context", 3)])
+def test_what_is_exchanged_in_layers(exchange: str, times: int) -> None:
+    """Experts: two all-to-alls forward and two backward. Context: keys and values are gathered forward and backward,
+    and their gradients scattered. Each rank sends (n - 1) / n of the bytes; all ranks of a stage sum what they share.
+    """
+    data, ranks, batches, layers, size = 2, 3, 4, 5, 300
+    sizes = {"exchanged": f"{size} B", "gradient": "80 B", "shared_gradient": "600 B", "activation": "7 B"}
+    lengths = {"data": data, "pipeline": 2, "tensor": ranks, "layers": layers, "micro_batches": batches}
+    job = job_of("mesh", 12, **lengths, forward="10 ms", backward="20 ms", exchange=exchange, **sizes)
+    exchanged = 12 * batches * layers * times * (ranks - 1) * size // ranks
+    summed = 12 * 2 * (data - 1) * 80 // data + 2 * 2 * (data * ranks - 1) * 600
+    assert sum(sent(job).values()) == exchanged + summed + 2 * batches * data * ranks * 7
+    assert makespan_s(job) == (batches + 1) * Fraction(30, 1000)
+
+
 GOOD: dict[str, Any] = {
     "data": 2,
     "pipeline": 2,
@@ -204,6 +246,13 @@ GOOD: dict[str, Any] = {
         ("mesh", {"weights": "1 s"}, "mesh.weights"),
         ("mesh", {"schedule": "zero-bubble", "weights": "2 s"}, "mesh.weights"),
         ("mesh", {"collective": "halving-doubling", "data": 3, "pipeline": 1}, "mesh"),
+        ("mesh", {"buckets": 2, "schedule": "zero-bubble"}, "mesh.buckets"),
+        ("mesh", {"buckets": 2, "pipeline": 1, "tensor": 2}, "mesh.buckets"),
+        ("mesh", {"exchange": "experts"}, "mesh.exchange"),
+        ("mesh", {"exchanged": "8 B"}, "mesh.exchange"),
+        ("mesh", {"exchange": "experts", "exchanged": "8 B", "sequence_parallel": True}, "mesh.sequence_parallel"),
+        ("mesh", {"shared_gradient": "8 B"}, "mesh.shared_gradient"),
+        ("mesh", {"parameters": "8 B", "collective": "tree"}, "mesh.collective"),
         ("mesh", {"order": ["data"]}, "mesh.pipeline"),
         ("mesh", {"order": ["data", "data"]}, "mesh.order"),
         (["data"], {}, "mesh.pipeline"),

@@ -57,6 +57,9 @@ class Fsdp(RankedParadigm):
     parameters: Annotated[Sizes, Field(description="the bytes of a layer's parameters, e.g. 400 MB")]
     gradients: Sizes | None = None
     """The bytes of a layer's gradients. None: as `parameters`."""
+    micro_batches: Annotated[int, Field(strict=True, ge=1, le=10_000)] = 1
+    """How many micro-batches pass before the optimiser. Each is gathered and scattered anew (with `zero: 1`, scattered
+    once)."""
     prefetch: Annotated[int, Field(strict=True, ge=0, le=10_000)] | None = None
     """The number of layers to gather ahead; only with `zero: 3`, where the default is 1."""
     optimizer: Duration = Fraction(0)
@@ -78,22 +81,26 @@ class Fsdp(RankedParadigm):
         check_collective(self.collective, ranks, True)
 
     def rank_steps(self, ranks: int) -> int:
-        shared = ALL_REDUCES[self.collective].step_count(ranks, 3 * self.layers)
-        return (2 * self.layers + 1) * ranks + shared
+        shared = ALL_REDUCES[self.collective].step_count(ranks, 3 * self.layers * self.micro_batches)
+        return (2 * self.layers * self.micro_batches + 1) * ranks + shared
 
     def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
         numbers = range(1, self.layers + 1)
-        passes = [("forward", layer) for layer in numbers] + [("backward", layer) for layer in reversed(numbers)]
+        once = [("forward", layer) for layer in numbers] + [("backward", layer) for layer in reversed(numbers)]
+        passes = [(*each, batch) for batch in range(1, self.micro_batches + 1) for each in once]
         works = [self._work(ranks, *each) for each in passes]
+        # The gradients of micro-batches add up where they are not sharded.
+        scattered = passes[-self.layers :] if self.zero == 1 else [each for each in passes if each[0] == "backward"]
         scatters = [
-            self._shared(f"scatter-l{layer}", "reduce-scatter", ranks, self.gradients or self.parameters, layer)
-            for layer in reversed(numbers)
+            self._shared("scatter", "reduce-scatter", ranks, self.gradients or self.parameters, layer, batch)
+            for _, layer, batch in scattered
         ]
         update = replicate(ranks, lambda i, rank: compute(f"optimizer-w{i}", rank, self.optimizer, "optimizer"))
+        backward = [work for work, (direction, *_) in zip(works, passes, strict=True) if direction == "backward"]
         if self.zero == 3:
             gathers = [
-                self._shared(f"gather-{direction}-l{layer}", "all-gather", ranks, self.parameters, layer)
-                for direction, layer in passes
+                self._shared(f"gather-{direction}", "all-gather", ranks, self.parameters, layer, batch)
+                for direction, layer, batch in passes
             ]
             ahead = 1 + (1 if self.prefetch is None else self.prefetch)
             return parallel(
@@ -101,23 +108,29 @@ class Fsdp(RankedParadigm):
                 series(*gathers),
                 *map(series, gathers, works),
                 *map(series, works, gathers[ahead:]),
-                *map(series, works[self.layers :], scatters),
+                *map(series, backward, scatters),
                 series(*scatters, update),
             ).nodes()
-        gathers = [self._shared(f"gather-l{layer}", "all-gather", ranks, self.parameters, layer) for layer in numbers]
+        gathers = [self._shared("gather", "all-gather", ranks, self.parameters, layer) for layer in numbers]
         if self.zero == 1:
             return series(*works, *scatters, update, *gathers).nodes()
         return parallel(
             series(*works),
-            *map(series, works[self.layers :], scatters),
+            *map(series, backward, scatters),
             series(*scatters, update, *gathers),
         ).nodes()
 
-    def _work(self, ranks: Sequence[str], direction: str, layer: int) -> Block:
+    def _suffix(self, batch: int) -> str:
+        return f"-m{batch}" if self.micro_batches > 1 and batch else ""
+
+    def _work(self, ranks: Sequence[str], direction: str, layer: int, batch: int) -> Block:
         lasts_s = value_of(self.forward if direction == "forward" else self.backward, layer - 1)
-        return replicate(ranks, lambda i, rank: compute(f"{direction}-l{layer}-w{i}", rank, lasts_s, direction))
+        name = f"{direction}-l{layer}{self._suffix(batch)}"
+        number = batch if self.micro_batches > 1 else None
+        return replicate(ranks, lambda i, rank: compute(f"{name}-w{i}", rank, lasts_s, direction, number))
 
     def _shared(
-        self, name: str, operation: str, ranks: Sequence[str], sizes_bytes: int | tuple[int, ...], layer: int
+        self, name: str, operation: str, ranks: Sequence[str], sizes: int | tuple[int, ...], layer: int, batch: int = 0
     ) -> Block:
-        return collective(name, operation, ranks, value_of(sizes_bytes, layer - 1), self.collective)
+        full = f"{name}-l{layer}{self._suffix(batch)}"
+        return collective(full, operation, ranks, value_of(sizes, layer - 1), self.collective)

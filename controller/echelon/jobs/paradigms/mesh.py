@@ -8,23 +8,31 @@ its matrices (tensor).
   run the collectives of `echelon.jobs.paradigms.tensor`.
 * Every rank of a stage sends its activations to the rank of the same place in the next stage, and gradients back. With
   sequence parallelism a rank has only its part of them.
-* When a stage has done its last backward pass, its replicas all-reduce their gradients.
+* When a stage has done its last backward pass, its replicas all-reduce their gradients. With `buckets`, each part of
+  that pass is followed by the sum of its own gradients, which overlaps with the rest (PyTorch DDP, Li et al., VLDB '20,
+  section 3.2.3; Megatron-LM's `--overlap-grad-reduce`).
+* With `parameters`, gradients are reduce-scattered and parameters gathered behind all of that, as ZeRO-1 does
+  (Rajbhandari et al., SC '20, section 5.1; Megatron-LM's `--use-distributed-optimizer`).
+* With `exchange`, the ranks that share a layer have different experts, or different parts of each sequence
+  (`echelon.jobs.paradigms.tensor`).
 
 EchelonFlows are derived from the graph (`echelon.jobs.arrangement`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from echelon.documents import Durations, PositiveReal, Sizes, problem
+from echelon.documents import Durations, PositiveReal, Size, Sizes, problem
 from echelon.jobs.algorithms import ALL_REDUCES, AllReduceName
+from echelon.jobs.collectives import chunk_bytes
 from echelon.jobs.combinators import Block, Step, collective, flow, parallel, series
-from echelon.jobs.paradigms.tensor import TensorLayers, check_collective
+from echelon.jobs.paradigms.tensor import Exchange, TensorLayers, check_collective
 from echelon.jobs.pipelines import SCHEDULES, Pass, connected
 from echelon.jobs.ranked import Mesh, RankedParadigm, value_of
 
@@ -85,8 +93,18 @@ class MeshOfRanks(RankedParadigm):
     activation: Annotated[Sizes, Field(description="the activations of a micro-batch between stages, e.g. 4 MB")]
     gradient: Sizes | None = None
     """The bytes that each rank of a stage all-reduces with its replicas; needed if there are several."""
+    shared_gradient: Sizes | None = None
+    """The bytes that all ranks of a stage all-reduce, those that share its layers too; only with `exchange`."""
+    parameters: Sizes | None = None
+    """The bytes of parameters that replicas all-gather behind the sums of gradients, which they reduce-scatter then."""
+    buckets: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
+    """Into how many parts the last backward pass is cut, each with a sum of gradients behind it."""
     layers: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
     """The number of layers of a stage, each with collectives of its own if ranks share it."""
+    exchange: Exchange | None = None
+    """What ranks that share layers exchange instead of sums: tokens for experts, or keys and values of a context."""
+    exchanged: Size | None = None
+    """The bytes of each exchange of a layer and micro-batch; needed with `exchange`."""
     sequence_parallel: bool = False
     """Whether ranks that share a layer divide the tokens where they do not divide matrices."""
     collective: AllReduceName = "ring"
@@ -108,6 +126,17 @@ class MeshOfRanks(RankedParadigm):
                 "weights",
                 code="conflicting-key",
             )
+        if self.buckets > 1 and (schedule.splits_backward or (self.tensor > 1 and self.layers % self.buckets)):
+            reason = f"is {self.buckets}, which does not divide the {self.layers} layers (give a divisor, or 1)"
+            if schedule.splits_backward:
+                reason = f"does not go with 'schedule: {self.schedule}' (remove it)"
+            raise problem(reason, "buckets")
+        if (self.exchange is None) != (self.exchanged is None):
+            raise problem("needs 'exchanged', and that needs it (give both or none)", "exchange", code="missing-key")
+        for key, needs in (("sequence_parallel", False), ("shared_gradient", True)):
+            if getattr(self, key) and needs != bool(self.exchange):
+                reason = f"goes {'only' if needs else 'not'} with 'exchange' (remove one)"
+                raise problem(reason, key, code="conflicting-key")
         return self
 
     @model_validator(mode="after")
@@ -128,7 +157,7 @@ class MeshOfRanks(RankedParadigm):
                 f"{product} = {needed}, but there are {ranks} ranks (change workers, ranks_per_worker or a length)",
                 code="wrong-length",
             )
-        for key in ("forward", "backward", "weights", "activation", "gradient"):
+        for key in ("forward", "backward", "weights", "activation", "gradient", "shared_gradient", "parameters"):
             value = getattr(self, key)
             wanted = self.pipeline - 1 if key == "activation" else self.pipeline
             if isinstance(value, tuple) and len(value) != wanted:
@@ -146,10 +175,10 @@ class MeshOfRanks(RankedParadigm):
                 f"is {len(self.sizes)}, but '{self.schedule}' needs a multiple of the {self.pipeline} stages",
                 "micro_batches",
             )
-        if self.data > 1 and self.gradient is None:
+        if self.data > 1 and self.gradient is None and self.shared_gradient is None:
             raise problem(f"is missing ({self.data} replicas all-reduce it)", "gradient", code="missing-key")
-        check_collective(self.collective, self.data, False)
-        check_collective(self.collective, self.tensor, self.sequence_parallel)
+        check_collective(self.collective, self.data, self.parameters is not None)
+        check_collective(self.collective, self.tensor, self.sequence_parallel or self.exchange == "context")
 
     @property
     def sizes(self) -> tuple[Fraction, ...]:
@@ -158,11 +187,15 @@ class MeshOfRanks(RankedParadigm):
         return many if isinstance(many, tuple) else (Fraction(1),) * many
 
     def rank_steps(self, ranks: int) -> int:
-        layers = TensorLayers(range(self.tensor), self.layers, self.collective, self.sequence_parallel)
+        layers = self._layers(range(self.tensor))
         directions = 3 if SCHEDULES[self.schedule].splits_backward else 2
         stages = self.data * self.pipeline
         passes = directions * stages * (self.chunks or 1) * len(self.sizes)
-        summed = ALL_REDUCES[self.collective].step_count(self.data, self.pipeline * self.tensor)
+        sums = (self.chunks or 1) * self.buckets
+        summed = sums * ALL_REDUCES[self.collective].step_count(self.data, 2 * self.pipeline * self.tensor)
+        if self.shared_gradient is not None:
+            ranks_of_stage = self.data * self.tensor
+            summed += sums * ALL_REDUCES[self.collective].step_count(ranks_of_stage, self.pipeline)
         # Finding the ranks of each stage takes a little time for each rank.
         return passes * (layers.step_count() + self.tensor) + summed + stages * ranks // RANKS_FOUND
 
@@ -176,32 +209,65 @@ class MeshOfRanks(RankedParadigm):
             for replica in places["data"]
             for stage in places["pipeline"]
         }
-        replicas = parallel(*(self._replica(d, [groups[d, s] for s in places["pipeline"]]) for d in places["data"]))
-        if self.data == 1:
-            return replicas.nodes()
-        summed = (
-            collective(
-                f"gradient-s{stage + 1}-t{t + 1}",
-                "all-reduce",
-                [groups[d, stage][t] for d in places["data"]],
-                value_of(self.gradient or 1, stage),
-                self.collective,
-            )
-            for stage in places["pipeline"]
-            for t in places["tensor"]
-        )
-        return series(replicas, parallel(*summed)).nodes()
+        passes = [self._replica(d, [groups[d, s] for s in places["pipeline"]]) for d in places["data"]]
+        replicas = parallel(*(replica for replica, _ in passes))
+        sums = [block for s in places["pipeline"] for block in self._summed(s, groups, [last for _, last in passes])]
+        return (parallel(replicas, *sums) if self.buckets > 1 else series(replicas, parallel(*sums))).nodes()
 
-    def _replica(self, number: int, groups: Sequence[Sequence[str]]) -> Block:
-        """Return the passes of one replica of the model, whose stages have these ranks.
+    def _layers(self, group: Sequence[Any]) -> TensorLayers:
+        return TensorLayers(group, self.layers, self.collective, self.sequence_parallel, self.exchange)
+
+    def _summed(
+        self,
+        stage: int,
+        groups: Mapping[tuple[int, int], Sequence[str]],
+        replicas: Sequence[Mapping[int, Sequence[Block]]],
+    ) -> Iterator[Block]:
+        """Yield the sums of a stage's gradients. Several are each behind their part of the last backward passes."""
+        chunks = [last for last in replicas[0] if last % self.pipeline == stage]
+        parts = [parallel(*(of[chunk][b] for of in replicas)) for chunk in chunks for b in range(self.buckets)]
+        count = len(parts) if self.buckets > 1 else 1
+        across = [tuple(groups[d, stage][t] for d in range(self.data)) for t in range(self.tensor)]
+        every = [tuple(rank for d in range(self.data) for rank in groups[d, stage])]
+
+        def over(name: str, operation: str, of: Sequence[Sequence[str]], sizes: Sizes | None, bucket: int = 0) -> Block:
+            if sizes is None or len(of[0]) == 1:
+                return parallel()
+            size = value_of(sizes, stage)
+            if name != "parameters":
+                size = chunk_bytes(size, count, bucket)
+            name = f"{name}-s{stage + 1}-t{{}}" + (f"-b{bucket + 1}" if count > 1 else "")
+            return parallel(
+                *(
+                    collective(name.format(t), operation, ranks, size, self.collective)
+                    for t, ranks in enumerate(of, start=1)
+                )
+            )
+
+        operation = "all-reduce" if self.parameters is None else "reduce-scatter"
+        rows = [
+            parallel(
+                over("gradient", operation, across, self.gradient, bucket),
+                over("shared", "all-reduce", every, self.shared_gradient, bucket),
+            )
+            for bucket in range(count)
+        ]
+        if self.buckets > 1:
+            yield from map(series, parts, rows)
+        yield series(*rows, over("parameters", "all-gather", across, self.parameters))
+
+    def _replica(self, number: int, groups: Sequence[Sequence[str]]) -> tuple[Block, dict[int, list[Block]]]:
+        """Return the passes of one replica of the model, whose stages have these ranks; and the parts of the last pass
+        of each stage of the model, from 0.
 
         Names count stages, replicas, micro-batches and ranks of a stage from 1; with chunks, stages are those of the
         model. ``forward-s1-d1-m2`` is a pass (`TensorLayers.one_pass`), ``activation-s1-d1-m2-t1`` what its first rank
         sends to the next stage, ``gradient-s2-d1-m2-t1`` what it sends back.
         """
         workers, chunks = self.pipeline, self.chunks or 1
-        stages = [TensorLayers(group, self.layers, self.collective, self.sequence_parallel) for group in groups]
+        stages = [self._layers(group) for group in groups]
         units: dict[Pass, Block] = {}
+        last: dict[int, list[Block]] = {}
         sent: dict[Pass, Block] = {}
         for each in SCHEDULES[self.schedule].passes(workers, len(self.sizes), chunks):
             worker = (each.stage - 1) % workers
@@ -209,9 +275,20 @@ class MeshOfRanks(RankedParadigm):
             suffix = f"s{each.stage}-d{number + 1}-m{each.micro_batch}"
             lasts_s = share * self._lasts_s(each.direction, worker) / chunks
             size = self._size_bytes(share, worker)
-            units[each] = stages[worker].one_pass(
-                f"{each.direction}-{suffix}", each.direction, lasts_s, size, each.micro_batch
-            )
+            shared = size if self.exchanged is None else max(1, round(share * self.exchanged))
+            name = f"{each.direction}-{suffix}"
+            if each.direction != "forward" and each.micro_batch == len(self.sizes) and self.buckets > 1:
+                # A single rank has no collectives in its layers, which may then be cut anywhere.
+                part = replace(stages[worker], layers=max(1, self.layers // self.buckets))
+                last[each.stage - 1] = [
+                    part.one_pass(f"{name}-b{b + 1}", each.direction, lasts_s / self.buckets, shared, each.micro_batch)
+                    for b in range(self.buckets)
+                ]
+                units[each] = series(*last[each.stage - 1])
+            else:
+                units[each] = stages[worker].one_pass(name, each.direction, lasts_s, shared, each.micro_batch)
+                if each.direction != "forward":
+                    last[each.stage - 1] = [units[each]]
             next_worker = (each.consumer.stage - 1) % workers
             if each.direction == "weights" or not 1 <= each.consumer.stage <= workers * chunks or next_worker == worker:
                 continue
@@ -221,7 +298,7 @@ class MeshOfRanks(RankedParadigm):
                 else ("gradient", self._size_bytes(share, next_worker))
             )
             sent[each] = self._sent(f"{what}-{suffix}", groups[worker], groups[next_worker], size, each.micro_batch)
-        return connected(units, sent, lambda each: (each.stage - 1) % workers)
+        return connected(units, sent, lambda each: (each.stage - 1) % workers), last
 
     def _sent(self, name: str, src: Sequence[str], dst: Sequence[str], size_bytes: int, micro_batch: int) -> Block:
         part = -(-size_bytes // self.tensor) if self.sequence_parallel else size_bytes

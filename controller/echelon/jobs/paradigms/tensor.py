@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ from echelon.jobs.combinators import Block, Step, collective, compute, replicate
 from echelon.jobs.ranked import RankedParadigm
 
 BLOCKS = ("attention", "mlp")
+Exchange = Literal["experts", "context"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,14 @@ class TensorLayers:
     '23, section 4.2.2), the tokens are divided where matrices are not. An all-gather before a block and a
     reduce-scatter behind it take the place of the all-reduce, and send as many bytes. The paper also gathers the input
     of a block once more in the backward pass while that computes; this is left out here.
+
+    Ranks that share a layer otherwise exchange something else, once in each pass of a layer:
+
+    * **experts** (GShard, Lepikhin et al., ICLR '21, section 3.1): each rank has some of the experts of the MLP. An
+      all-to-all brings tokens to their experts, and another one brings the results back.
+    * **context** (Llama 3, Grattafiori et al., arXiv:2407.21783, section 3.3.2): each rank has a part of each sequence.
+      Keys and values of all tokens are all-gathered before attention; in the backward pass they are gathered again, and
+      their gradients reduce-scattered behind it. Ring attention (Liu et al., ICLR '24) sends as many bytes.
     """
 
     group: Sequence[Any]
@@ -36,6 +45,7 @@ class TensorLayers:
     layers: int
     algorithm: AllReduceName
     sequence_parallel: bool = False
+    exchange: Exchange | None = None
 
     def step_count(self) -> int:
         """Return an upper bound on the steps of a pass, with all flows of its collectives."""
@@ -44,6 +54,8 @@ class TensorLayers:
             return 1
         passes = self.layers * len(BLOCKS)
         shared = passes * (1 + self.sequence_parallel)
+        if self.exchange == "experts":
+            return passes * (ranks + ranks * ranks)
         return passes * ranks + ALL_REDUCES[self.algorithm].step_count(ranks, shared)
 
     def one_pass(
@@ -63,10 +75,26 @@ class TensorLayers:
         def shared(unit: str, operation: str) -> Block:
             return collective(unit, operation, self.group, size_bytes, self.algorithm, micro_batch)
 
+        def exchanging(unit: str, block: str) -> Iterator[Block]:
+            experts = self.exchange == "experts" and block == "mlp"
+            context = self.exchange == "context" and block == "attention"
+            if experts:
+                yield collective(f"{unit}-dispatch", "all-to-all", self.group, size_bytes, None, micro_batch)
+            if context:
+                yield shared(f"{unit}-gather", "all-gather")
+            yield work(unit, duration_s / (self.layers * len(BLOCKS)))
+            if experts:
+                yield collective(f"{unit}-combine", "all-to-all", self.group, size_bytes, None, micro_batch)
+            if context and direction != "forward":
+                yield shared(f"{unit}-scatter", "reduce-scatter")
+
         def blocks() -> Iterator[Block]:
             numbers = [(layer, block) for layer in range(1, self.layers + 1) for block in BLOCKS]
             for layer, block in numbers if direction == "forward" else reversed(numbers):
                 unit = f"{name}-l{layer}-{block}"
+                if self.exchange:
+                    yield from exchanging(unit, block)
+                    continue
                 if self.sequence_parallel:
                     yield shared(f"{unit}-gather", "all-gather")
                 yield work(unit, duration_s / len(numbers))

@@ -18,27 +18,48 @@ def new(
     parallel: Annotated[
         str,
         typer.Option(
-            help="Degrees of data, tensor and pipeline parallelism. Default: data parallelism of all GPUs.",
-            metavar="dp=N,tp=N,pp=N",
+            help="Degrees of data, tensor, pipeline, context and expert parallelism. Default: data of all GPUs.",
+            metavar="dp=N,tp=N,pp=N,cp=N,ep=N",
         ),
     ] = "",
-    gpu: Annotated[str, typer.Option(help="The GPU: V100, A100 or H100.")] = "A100",
-    micro_batches: Annotated[int, typer.Option(help="Micro-batches of an iteration, for each replica.", min=1)] = 1,
+    gpu: Annotated[
+        str,
+        typer.Option(
+            help="V100, A100, H100, H200, B200, MI300X, TPU-v5p, or your own: TFLOP/s, and GB/s of links and memory.",
+            metavar="GPU|peak=N,local=N,memory=N",
+        ),
+    ] = "A100",
+    global_batch: Annotated[int | None, typer.Option(help="Samples of an iteration, of all replicas.", min=1)] = None,
+    micro_batches: Annotated[
+        int | None,
+        typer.Option(help="Instead, micro-batches for each replica. Default: 1; in a pipeline 8.", min=1),
+    ] = None,
     micro_batch_size: Annotated[int, typer.Option(help="Samples of a micro-batch.", min=1)] = 1,
-    zero: Annotated[int, typer.Option(help="Stage of ZeRO: 0, 1 or 3.")] = 0,
+    zero: Annotated[int, typer.Option(help="Stage of ZeRO: 0 to 3.")] = 0,
+    sequence_parallel: Annotated[bool, typer.Option("--sequence-parallel", help="Of a tensor group.")] = False,
+    interleave: Annotated[int, typer.Option(help="Chunks of the model in each stage of a pipeline.", min=1)] = 1,
+    recompute: Annotated[
+        str, typer.Option(help="What the backward pass computes anew: none, selective (attention) or full.")
+    ] = "none",
+    overlap: Annotated[bool, typer.Option(help="Sum gradients during the backward pass.")] = True,
+    flash: Annotated[bool, typer.Option(help="FlashAttention, which keeps no scores.")] = True,
     gpus_per_host: Annotated[int, typer.Option(help="GPUs of each host.", min=1)] = 8,
     hosts: Annotated[
         str | None, typer.Option(help="The hosts, as h1,h2,h3. Default: h1, h2... as many as are needed.")
     ] = None,
     efficiency: Annotated[
-        str, typer.Option(help="Part of the GPU's peak that computing reaches.", metavar="FRACTION")
-    ] = "45%",
+        str | None,
+        typer.Option(
+            help="Part of the GPU's peak that matrix multiplications reach. Default: as measured on that GPU.",
+            metavar="FRACTION",
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="The job's name. Default: that of the model.")] = None,
     out: tables.OutFile = None,
 ) -> None:
     """Write the job file of a model that is trained on so many GPUs.
 
-    Example: echelon job new llama-7b --gpus 64 --parallel dp=8,tp=4,pp=2 --micro-batches 16 -o job.yaml
+    Example: echelon job new llama-7b --gpus 64 --parallel dp=8,tp=4,pp=2 --global-batch 128 -o job.yaml
     """
     try:
         text = new_job_file(
@@ -48,12 +69,21 @@ def new(
             gpu=gpu,
             micro_batches=micro_batches,
             micro_batch_samples=micro_batch_size,
+            global_batch=global_batch,
             zero=zero,
             gpus_per_host=gpus_per_host,
             hosts=None if hosts is None else [host.strip() for host in hosts.split(",")],
-            efficiency=fraction("--efficiency", efficiency),
+            efficiency=None if efficiency is None else fraction("--efficiency", efficiency),
             name=name,
+            recompute=recompute,
+            sequence_parallel=sequence_parallel,
+            chunks=interleave,
+            overlap=overlap,
+            flash=flash,
         )
     except DocumentError as error:
         fail(str(error))
+    for line in text.splitlines():
+        if line.startswith("# Warning: "):
+            typer.echo(line.removeprefix("# "), err=True)
     tables.write_text(text, out)
