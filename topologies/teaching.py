@@ -3,6 +3,7 @@
 A session for a class: two leaves, two spines, four hosts a leaf, and commands at Mininet's prompt (docs/tutorial).
 """
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,11 +19,12 @@ switches, controllers = on_mininet.switches, on_mininet.controllers
 findController = on_mininet.default_controller  # noqa: N816  the name that mn looks for
 
 TASKS = """1. pingall. Which table of which switch forwards a ping, and in which queue?
-2. jobs, then plan. Which fields of a ranking come from the job file, and which from the fabric?
-3. policy fair, then plan. Which entries did the controller write, and which did it leave alone?
+2. jobs, then plan. Which two jobs share an uplink? Which flows of third are due later, and who says so?
+3. policy fair, then plan. What did the controller write, and what did it leave alone?
 4. drain leaf1 spine1, then pingall. Which flows move? restore leaf1 spine1 takes it back.
-5. Stop the process of `echelon serve` (kill -STOP), then pingall. Why does everything go on?"""
+5. freeze, then pingall. The controller stands still. Why does everything go on? What does not? thaw ends it."""
 
+# Three jobs leave leaf1, which has two uplinks: whatever the policy, two of the jobs share one.
 JOBS = """job: first
 parallelism: data
 workers: [h1, h5]
@@ -32,6 +34,11 @@ job: second
 parallelism: data
 workers: [h2, h6]
 data: {compute: 500 ms, gradient: 250 kB}
+---
+job: third
+parallelism: pipeline
+workers: [h3, h7]
+pipeline: {micro_batches: 3, forward: 100 ms, activation: 100 kB}
 """
 
 
@@ -47,7 +54,7 @@ def do_tasks(cli, _line):
 
 
 def do_jobs(cli, _line):
-    """Submit the two jobs, and show their state."""
+    """Submit the three jobs, and show their state."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(JOBS)
         file.flush()
@@ -66,8 +73,24 @@ def do_entries(cli, line):
 
 
 def do_policy(cli, line):
-    """Show the policy, or choose another: policy [NAME]"""
-    echelon(cli, "policy", *(["set", *line.split()] if line else ["show"]))
+    """Show the policy; or what another would write, and choose it: policy [NAME]"""
+    if not line:
+        echelon(cli, "policy", "show")
+        return
+    dry = [
+        sys.executable,
+        "-m",
+        "echelon",
+        "policy",
+        "set",
+        *line.split(),
+        "--dry-run",
+        "--url",
+        cli.mn.controllers[0].url,
+    ]
+    parts = subprocess.run(dry, check=False, stdout=subprocess.PIPE, text=True).stdout.split("\n\n")
+    print(parts[0], parts[-1], sep="\n\n")  # entries and slowdowns, without a line for each queue
+    echelon(cli, "policy", "set", *line.split())
 
 
 def do_drain(cli, line):
@@ -80,5 +103,15 @@ def do_restore(cli, line):
     echelon(cli, "link", "restore", *line.split()[:2])
 
 
-for command in (do_tasks, do_jobs, do_plan, do_entries, do_policy, do_drain, do_restore):
+def do_freeze(cli, _line):
+    """Stop the process of the controller, without ending it."""
+    cli.mn.controllers[0].service.send_signal(signal.SIGSTOP)
+
+
+def do_thaw(cli, _line):
+    """Let the controller go on."""
+    cli.mn.controllers[0].service.send_signal(signal.SIGCONT)
+
+
+for command in (do_tasks, do_jobs, do_plan, do_entries, do_policy, do_drain, do_restore, do_freeze, do_thaw):
     setattr(CLI, command.__name__, command)

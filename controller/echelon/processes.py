@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 DIES_WITH_CALLER = ("setpriv", "--pdeathsig", "KILL", "--")
 """Words to put before a command: the kernel kills it when the thread that started it ends."""
 
+DIES_EVEN_AT_ONCE = (*DIES_WITH_CALLER, "sh", "-c", 'test "$PPID" = "$0" && exec "$@"')
+"""`DIES_WITH_CALLER` for a caller that may have ended before the kernel knew; the caller's process id follows."""
+
 NICENESS = -10
 """The niceness of processes that have a machine of their own in reality, such as switches and hosts: how busy the
 shared machine is should show in the times of a run as little as possible."""

@@ -54,7 +54,7 @@ ELSEWHERE = {
     r" \[--": "a synopsis",
     r"^make ": "an environment of its own; .ci/run and `make lint test` run these",
     r"^echelon view": "a browser; plugins/web/tests runs it",
-    r"^echelon (serve|agent|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry)": (
+    r"^echelon (serve|lab|agent|job (?!new)|watch|token|status|switch|plan|policy|link|telemetry)": (
         "a running service, as the tests in tests/echelon/cli and tests/echelon/service have"
     ),
     r"^echelon aggregation group": "a running service, as plugins/aggregation/tests/test_service.py has",

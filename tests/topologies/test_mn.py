@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from echelon.lab.hosts import sandbox
 from echelon.lab.hosts.backends import mininet
+from tests.docs.pages import blocks
 
 ROOT = Path(__file__).parents[2]
 MISSING = sandbox.missing() or mininet.missing()
@@ -101,22 +103,35 @@ def test_a_controller_that_ends_ends_the_command() -> None:
     assert done.stdout.splitlines()[-1] == "left: lo"
 
 
-@pytest.mark.quiet
-def test_the_session_for_a_class_has_its_commands() -> None:
-    """Every command of the page works at the prompt; the last shows the entries of the jobs that the second submits."""
-    lines = "tasks\njobs\nplan\npolicy fair\ndrain leaf1 spine1\nrestore leaf1 spine1\nentries leaf1\nexit\n"
-    script = "mn --custom topologies/teaching.py --topo teaching"
+@pytest.mark.long
+def test_the_session_for_a_class_prints_what_the_teachers_page_says() -> None:
+    """The commands are typed in the order of the page. Each line that the page shows is printed by its command."""
+    shown = [block for block in blocks(ROOT / "docs" / "tutorial" / "teacher.md") if block.title]
+    typed = ["tasks", *(str(block.title) for block in shown), "exit"]
     done = subprocess.run(
-        [sys.executable, "-c", CALLER, "sh", "-c", script],
+        [sys.executable, "-c", CALLER, "sh", "-c", "mn --custom topologies/teaching.py --topo teaching"],
         cwd=ROOT,
         env={**os.environ, "ECHELON_PYTHON": sys.executable},
-        input=lines,
-        capture_output=True,
+        input="\n".join(typed) + "\n",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        timeout=2 * PATIENCE_S,
+        timeout=3 * PATIENCE_S,
         check=False,
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0
-    assert "*** Unknown command" not in said
-    assert all(word in said for word in ("installed", "the policy is fair", "is drained", "shim_flow"))
+    assert done.returncode == 0, done.stdout
+    _, tasks, *answers, _ = done.stdout.split("mininet> ")
+    assert all(tasks.count(f"{number}. ") == 1 for number in range(1, 6))
+    for block, answer in zip(shown, answers, strict=True):
+        assert "Unknown command" not in answer, answer
+        for line in block.text.splitlines():
+            assert re.search(pattern(line), answer, re.MULTILINE), f"{block.title}: {line}\n{answer}"
+    uplinks = re.findall(r"^\w+ +(?:allreduce-k1-w1|activation-s1-m1) +h\d > leaf1 > (\w+)", answers[3], re.MULTILINE)
+    assert len(uplinks) == 3
+    assert len(set(uplinks)) <= 2, "two jobs share an uplink"
+
+
+def pattern(line: str) -> str:
+    """Return the pattern of a line of the page, in which `...` is anything and widths of columns differ."""
+    words = [".*".join(map(re.escape, word.split("..."))) for word in line.split()]
+    return "^ *" + " +".join(words).replace(" +.*", "(?: +.*)?") + " *$"

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from echelon.cli import completion, files, jobs, plots, policies, runs, service, serving, traffic, watch
+from echelon.cli import completion, files, jobs, laboratories, plots, policies, runs, service, serving, traffic, watch
 from echelon.cli.doors import COMPARE, DESCRIBE, LOOK, OPERATE, RUN, GroupWithDoors
 
 __all__ = ["app", "main"]
@@ -42,6 +42,7 @@ app = typer.Typer(
 
 app.command(rich_help_panel=RUN)(runs.run)
 app.command(rich_help_panel=RUN)(serving.serve)
+app.command(rich_help_panel=RUN)(laboratories.lab)
 app.command(rich_help_panel=DESCRIBE)(files.init)
 app.command(rich_help_panel=DESCRIBE)(files.examples)
 app.command(rich_help_panel=DESCRIBE)(files.fabric)

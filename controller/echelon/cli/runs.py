@@ -75,13 +75,18 @@ def run(
 
     Example: echelon run scenario.yaml --policy fair --policy echelon -o results
     """
-    with _one_line_errors(str(scenario)):
+    with one_line_errors(
+        str(scenario), "interrupted; finished policies are kept, run the same command again to continue"
+    ):
         _run(scenario, out, fabric, target, policy or [], ideal, scale, yes, as_json)
 
 
 @contextmanager
-def _one_line_errors(file: str) -> Iterator[None]:
-    """Turn errors that are not faults of the program into one line on standard error and an exit status."""
+def one_line_errors(file: str, interrupted: str) -> Iterator[None]:
+    """Turn errors that are not faults of the program into one line on standard error and an exit status.
+
+    `interrupted` is what is said after Ctrl-C.
+    """
     from echelon.documents import DocumentError
     from echelon.errors import RunError
     from echelon.lowering.lower import LoweringError
@@ -96,7 +101,7 @@ def _one_line_errors(file: str) -> Iterator[None]:
     except RunError as error:
         fail(f"{file}: {error}", FAILED)
     except KeyboardInterrupt:
-        fail("interrupted; finished policies are kept, run the same command again to continue", INTERRUPTED)
+        fail(interrupted, INTERRUPTED)
 
 
 @contextmanager

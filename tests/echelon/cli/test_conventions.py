@@ -32,6 +32,7 @@ COLUMNS = ("command", "help", "mistakes", "missing", "`--json`", "`-o`", "asks",
 
 NO_RESULT = {
     "serve": "runs on",
+    "lab": "the command's",
     "view": "runs on",
     "agent run": "the command's",
     "agent watch": "runs on",

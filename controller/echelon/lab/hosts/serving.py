@@ -44,6 +44,11 @@ class Controller:
     switches: Mapping[str, Mapping[str, object]]
     socket: Path | None = None
     """The Unix socket of the API, which processes in all network namespaces reach; None: a port of loopback."""
+    # It computes a lot at its start, which must not delay switches that share the processors with it.
+    before: Sequence[str] = (*DIES_WITH_CALLER, *preferred(NICENESS // 2))
+    """Words to put before the command of the service."""
+    service: str = "run"
+    """The name of the service."""
 
     def configuration(self, listen: str) -> Path:
         """Write the configuration file, with the API at that address; return its path."""
@@ -51,7 +56,7 @@ class Controller:
         return _write(
             self.directory / "echelon.yaml",
             {
-                "service": "run",
+                "service": self.service,
                 "fabric": FABRIC_FILE,
                 "policy": {"name": self.policy.name, "parameters": dict(self.policy.parameters)},
                 "store": "sqlite:state.db",
@@ -69,6 +74,7 @@ class ServiceProcess:
         self._listen = f"127.0.0.1:{free_port()}" if controller.socket is None else f"unix:{controller.socket}"
         self._configuration = controller.configuration(self._listen)
         self._log = controller.directory / "controller.log"
+        self._before = controller.before
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -92,8 +98,7 @@ class ServiceProcess:
         if self._process is not None:
             return
         serve = [sys.executable, "-Pm", "echelon", "serve", "--config", str(self._configuration)]
-        # It computes a lot at its start, which must not delay switches that share the processors with it.
-        self._process = start([*DIES_WITH_CALLER, *preferred(NICENESS // 2), *serve], self._log, "ab")
+        self._process = start([*self._before, *serve], self._log, "ab")
 
     def kill(self) -> None:
         """Kill the process as a power cut would. Idempotent."""

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ from echelon.lab.hosts.backends.interfaces import (
     switch_ipv6_off,
     switch_offloads_off,
 )
+from echelon.lab.hosts.serving import READY_S
 from echelon.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred, start
 from echelon.quantities import rate_text
 from echelon.targets import DEFAULT_TARGET, TARGETS
@@ -49,6 +51,7 @@ from echelon.targets.launching import Place, SwitchProcess
 
 _ANSWER_S = 10.0
 _STOP_S = 10.0
+_POLL_S = 0.1
 _TAIL_LINES = 3
 
 
@@ -108,12 +111,19 @@ class P4Switch(Switch):  # type: ignore[misc]
 
     @classmethod
     def batchStartup(cls, switches: Sequence[P4Switch]) -> Sequence[P4Switch]:  # noqa: N802
-        """Wait for all switches. Mininet calls it after it has started them."""
+        """Wait for all switches, and until they hold what the controller wants. Mininet calls it after it has started
+        the switches."""
         for switch in switches:
             try:
                 switch.process.wait_ready()
             except RunError as problem:
                 _end(switch, problem)
+        give_up_at = time.monotonic() + READY_S
+        for switch in switches:
+            while not switch.connected():
+                if time.monotonic() > give_up_at:
+                    _end(switch, RunError(f"switch {switch.name}: not at its intent after {READY_S:g} s"))
+                time.sleep(_POLL_S)
         return switches
 
     @property
@@ -147,7 +157,7 @@ class EchelonController(Controller):  # type: ignore[misc]
     It has no jobs at first; `echelon job submit` adds some.
     """
 
-    def __init__(self, name: str, policy: str = "fair", port: int | None = None, **params: Any) -> None:
+    def __init__(self, name: str, policy: str = "echelon", port: int | None = None, **params: Any) -> None:
         self._policy = policy
         self._entries: dict[str, Mapping[str, object]] = {}
         self._daemon: subprocess.Popen[bytes] | None = None
@@ -157,6 +167,11 @@ class EchelonController(Controller):  # type: ignore[misc]
     def url(self) -> str:
         """The URL of the service's API."""
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def service(self) -> subprocess.Popen[bytes] | None:
+        """The process of the service, once all switches are known."""
+        return self._daemon
 
     @classmethod
     def isAvailable(cls) -> bool:  # noqa: N802

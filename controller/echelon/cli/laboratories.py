@@ -1,0 +1,77 @@
+"""`echelon lab`: the switches of a fabric, a service, its page and a shell, for as long as the shell runs."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from echelon.cli.progress import ShownProgress
+from echelon.cli.runs import one_line_errors, policy_choice
+from echelon.targets import DEFAULT_TARGET
+
+if TYPE_CHECKING:
+    from echelon.fabric.model import Fabric
+    from echelon.lab.hosts.laboratory import Laboratory
+
+_OTHERS = ("ECHELON_TOKEN_FILE", "ECHELON_CA", "ECHELON_CERTIFICATE")
+"""Variables about another service, whose token this one must not get."""
+
+
+def lab(
+    fabric: Annotated[Path, typer.Argument(help="The fabric file.", metavar="FABRIC.yaml")],
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run", help="Run this command line instead of a shell, and end with its status.", metavar="COMMAND"
+        ),
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="The policy that the service begins with, e.g. fair or 'echelon(order=setf)'.")
+    ] = "echelon",
+    target: Annotated[str, typer.Option(help="The target of which all switches are.")] = DEFAULT_TARGET,
+) -> None:
+    """Start the switches of a fabric and a service for them, and open a shell in which `echelon` finds it.
+
+    Needs no root. The switches forward real frames between Unix sockets; programs can be the hosts. Everything ends
+    with the shell.
+
+    Example: echelon lab fabric.yaml
+    """
+    with one_line_errors(str(fabric), "interrupted"):
+        from echelon.errors import RunError
+        from echelon.fabric.load import load_fabric
+        from echelon.lab.hosts.laboratory import laboratory
+        from echelon.targets.target import find_target
+
+        for name in _OTHERS:
+            os.environ.pop(name, None)
+        launcher = find_target(target, "--target").launcher()
+        if launcher is None:
+            raise RunError(f"target {target} does not run as a process (choose another --target)")
+        loaded, choice = load_fabric(fabric), policy_choice(policy)
+        with ExitStack() as stack:
+            with ShownProgress() as progress:
+                started = stack.enter_context(laboratory(loaded, choice, launcher, progress))
+            if run is None:
+                typer.echo(_welcome(loaded, started))
+            status = started.run([os.environ.get("SHELL", "sh")] if run is None else ["sh", "-c", run])
+    raise typer.Exit(status)
+
+
+def _welcome(fabric: Fabric, started: Laboratory) -> str:
+    """Return what there is, and what to try."""
+    shows = bool(entry_points(group="echelon.pages"))
+    lines = {
+        "fabric": f"{fabric.name}: {len(fabric.switches)} switches, {len(fabric.hosts)} hosts, all ready",
+        "page": f"{started.service.url}/" if shows else "not installed (pip install echelon-web)",
+        "try": "echelon status; echelon job submit FILE --wait; echelon plan show; echelon switch show NAME",
+        "switches": ", ".join(f"{name} {switch.address}" for name, switch in started.switches.items()),
+        "logs": f"{started.directory}, until the end",
+        "end": "exit, or Ctrl-D",
+    }
+    return "\n".join(f"{name:<9} {text}" for name, text in lines.items())

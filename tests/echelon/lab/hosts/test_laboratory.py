@@ -1,0 +1,216 @@
+"""`echelon lab`: switches that forward, a service with its page, a shell; and that nothing is left, however it ends."""
+
+from __future__ import annotations
+
+import os
+import pty
+import random
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[4]
+FABRIC = ROOT / "topologies" / "line_2.yaml"
+PATIENCE_S = 120.0
+LAB = (sys.executable, "-m", "echelon", "lab", str(FABRIC))
+WAITING = "echo $ECHELON_LAB; sleep 1000; :"
+"""A command that says where the laboratory is, and waits."""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Return an environment whose temporary files are in `files` of the test's directory, and in no other place."""
+    (tmp_path / "t").mkdir()
+    return {**os.environ, "TMPDIR": str(tmp_path / "t"), "SHELL": "/bin/sh", "TERM": "dumb"}
+
+
+def descendants(process: int) -> list[int]:
+    """Return the process ids of all descendants."""
+    found = []
+    try:
+        tasks = list(Path(f"/proc/{process}/task").iterdir())
+        children = [int(word) for task in tasks for word in (task / "children").read_text().split()]
+    except OSError:
+        return []
+    for child in children:
+        found += [child, *descendants(child)]
+    return found
+
+
+def held(processes: list[int]) -> list[int]:
+    """Return descriptors of those that still run."""
+    out = []
+    for process in processes:
+        try:
+            out.append(os.pidfd_open(process))
+        except ProcessLookupError:
+            continue
+    return out
+
+
+def await_ends(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        with os.fdopen(descriptor):
+            assert select.select([descriptor], [], [], PATIENCE_S)[0], "a process of the laboratory is left"
+
+
+def frame(payload: bytes) -> bytes:
+    """Return an IPv4 packet without a transport from the fabric's first host to its second, in an Ethernet frame."""
+    header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(payload), 1, 0, 64, 253, 0, b"\n\0\0\1", b"\n\0\0\2")
+    total = sum(struct.unpack("!10H", header))
+    check = 0xFFFF ^ (total % 0xFFFF or 0xFFFF)
+    header = header[:10] + struct.pack("!H", check) + header[12:]
+    return bytes.fromhex("0200000000020200000000010800") + header + payload  # fmt: skip
+
+
+@pytest.fixture
+def running(environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """Return the process of a laboratory, and the laboratory's directory."""
+    lab = subprocess.Popen(
+        [*LAB, "--run", WAITING],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    with lab:
+        try:
+            assert lab.stdout is not None
+            yield lab, Path(lab.stdout.readline().strip())
+        finally:
+            lab.kill()
+
+
+def test_the_commands_find_the_service_and_the_status_is_the_commands(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    script = "echelon switch list --json; curl -s $ECHELON_URL/healthz -o /dev/null; echelon job list; exit 7"
+    done = subprocess.run(
+        [*LAB, "--policy", "fair", "--run", f"echelon policy show; {script}"],
+        env={**environment, "ECHELON_TOKEN_FILE": "/nowhere", "ECHELON_URL": "unix:/nowhere"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 7, done.stderr
+    assert "fair" in done.stdout
+    assert done.stdout.count('"ready"') == 2
+    assert list((tmp_path / "t").iterdir()) == []
+
+
+def test_programs_can_be_hosts(running: tuple[subprocess.Popen[str], Path]) -> None:
+    """Two sockets of this test are the hosts; what one sends, the other gets, through both switches."""
+    _, directory = running
+    sent = frame(b"through two switches")
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as h1,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as h2,
+    ):
+        h1.bind(str(directory / "s1-h1.peer"))
+        h2.bind(str(directory / "s2-h2.peer"))
+        h2.settimeout(PATIENCE_S)
+        h1.sendto(sent, str(directory / "s1-h1"))
+        got = h2.recv(2000)
+    assert got[:14] == sent[:14]
+    assert got[34:] == sent[34:]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_ends_all_of_it(running: tuple[subprocess.Popen[str], Path], number: signal.Signals) -> None:
+    lab, directory = running
+    assert directory.is_dir()
+    left = held(descendants(lab.pid))
+    assert len(left) >= 5, "two switches, the service, the shell and its command"
+    lab.send_signal(number)
+    assert lab.wait(PATIENCE_S) == 128 + number
+    await_ends(left)
+    assert not directory.exists()
+
+
+def test_kill_9_leaves_no_process(running: tuple[subprocess.Popen[str], Path]) -> None:
+    lab, _ = running
+    left = held(descendants(lab.pid))
+    lab.kill()
+    lab.wait(PATIENCE_S)
+    # The kernel tells the shell, and leaves what the shell has started to the shell.
+    await_ends([descriptor for descriptor in left if b"sleep" not in _command(descriptor)])
+
+
+def _command(descriptor: int) -> bytes:
+    fields = dict(
+        line.split(":\t") for line in Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines() if ":\t" in line
+    )
+    try:
+        return Path(f"/proc/{int(fields['Pid'])}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.long
+def test_kill_9_at_any_moment_of_the_start_leaves_no_process(environment: dict[str, str]) -> None:
+    rng = random.Random(5)
+    for _ in range(15):
+        with subprocess.Popen([*LAB, "--run", "sleep 1000"], env=environment, stderr=subprocess.DEVNULL) as lab:
+            try:
+                lab.wait(rng.uniform(0, 8))
+            except subprocess.TimeoutExpired:
+                left = held(descendants(lab.pid))
+                lab.kill()
+                await_ends(left)
+
+
+def test_on_a_terminal_ctrl_c_is_for_the_shell_and_hanging_up_ends_all(environment: dict[str, str]) -> None:
+    child, terminal = pty.fork()
+    if not child:
+        os.execve(sys.executable, LAB, environment)
+    said = b""
+
+    def await_said(wanted: bytes) -> None:
+        nonlocal said
+        while wanted not in said:
+            assert select.select([terminal], [], [], PATIENCE_S)[0], said.decode()
+            said += os.read(terminal, 4096)
+
+    await_said(b"exit, or Ctrl-D")
+    assert b"line_2: 2 switches, 2 hosts, all ready" in said
+    os.write(terminal, b"echo re$((70 + 1))dy\n")
+    await_said(b"re71dy")
+    os.write(terminal, b"\x03")
+    await_said(b"^C")  # until then the terminal forgets what is typed
+    os.write(terminal, b"echo to$((40 + 2))gether\n")
+    await_said(b"to42gether")
+    os.write(terminal, b"echo as$((60 + 1))leep; sleep 1000\n")
+    await_said(b"as61leep")
+    said = b""
+    os.write(terminal, b"\x03")
+    await_said(b"^C")
+    os.write(terminal, b"echo fr$((50 + 1))ee\n")
+    await_said(b"fr51ee")
+    left = held(descendants(child))
+    assert len(left) >= 4
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 128 + signal.SIGHUP
+    await_ends(left)
+    assert list(Path(environment["TMPDIR"]).iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (["--policy", "best"], 2, "--policy: unknown policy 'best'"),
+        (["--target", "bmv3"], 2, "--target: unknown target 'bmv3'"),
+        (["--target", "bmv2"], 1, "ports need network interfaces"),
+    ],
+)
+def test_a_mistake_is_one_line(options: list[str], status: int, said: str) -> None:
+    done = subprocess.run([*LAB, *options], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (status, "", 1)
+    assert said in done.stderr
