@@ -207,7 +207,7 @@ def test_parts_of_gradients_and_gathered_parameters_add_up(buckets: int, chunks:
     """A reduce-scatter and an all-gather send (n - 1) / n of their bytes each (ZeRO, SC '20, section 7)."""
     keys: dict[str, Any] = {"schedule": "interleaved", "chunks": chunks} if chunks else {}
     times = {"forward": "4 ms", "backward": "8 ms", "activation": "6 B"}
-    sizes = {"gradient": ["480 B", "960 B"], "parameters": ["240 B", "480 B"]}
+    sizes: dict[str, Any] = {"gradient": ["480 B", "960 B"], "parameters": ["240 B", "480 B"]}
     job = job_of("mesh", 6, data=3, pipeline=2, micro_batches=2, buckets=buckets, **keys, **times, **sizes)
     crossings = 2 * 3 * 2 * (1 if chunks is None else 3) * 6
     assert sum(sent(job).values()) == 2 * (480 + 240 + 960 + 480) + crossings
