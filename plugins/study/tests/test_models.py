@@ -346,7 +346,10 @@ def test_micro_batches_follow_from_the_global_batch() -> None:
         ),
         ("gpt-6.7b --gpus 64 --parallel tp=8,pp=4 --interleave 2", None),
         ("gpt-6.7b --gpus 64 --parallel tp=8,pp=4 --interleave 2 --micro-batches 4", "8 stages with 4 micro-batches"),
-        ("gpt-175b --gpus 64 --parallel tp=8,pp=2", "Adam's state take"),
+        (
+            "gpt-175b --gpus 64 --parallel tp=8,pp=2",
+            "175 GB of each GPU, which has 80 GB (give a higher tp, pp or --zero).",
+        ),
         ("gpt-6.7b --gpus 16 --parallel tp=8,pp=2 --zero 1", "replicas, of which there is one"),
         ("gpt-6.7b --gpus 16 --parallel tp=8", None),
     ],
@@ -354,7 +357,7 @@ def test_micro_batches_follow_from_the_global_batch() -> None:
 def test_a_warning_of_what_no_one_trains_like(arguments: str, said: str | None) -> None:
     result = CliRunner().invoke(app, ["job", "new", *arguments.split()])
     assert result.exit_code == 0
-    assert ("Warning: " in result.stderr) == (said is not None)
+    assert ("warning: " in result.stderr) == (said is not None)
     assert said is None or said in result.stderr
     assert ("# Warning: " in result.stdout) == (said is not None)
 
