@@ -615,12 +615,13 @@ def new_job_file(
     efficiency: Fraction | None = None,
     name: str | None = None,
     recompute: str = "none",
+    warn: Callable[[str], object] = lambda _: None,
     **choices: Any,
 ) -> str:
     """Return the text of the job file that trains `model` on `gpus` GPUs.
 
-    `parallel` is as in ``dp=8,tp=4,pp=2``; a missing dp is what remains. `choices` are those of `Training`. Raises
-    `DocumentError`, which names the option at fault.
+    `parallel` is as in ``dp=8,tp=4,pp=2``; a missing dp is what remains. `choices` are those of `Training`. Calls
+    `warn` with each of `warnings`. Raises `DocumentError`, which names the option at fault.
     """
     of, unit = find_model(model), find_gpu(gpu)
     if zero not in get_args(Zero):
@@ -665,7 +666,10 @@ def new_job_file(
         recompute=cast("Recompute", recompute),
         **choices,
     )
-    return job_file(training, title, min(gpus_per_host, gpus), hosts)
+    text = job_file(training, title, min(gpus_per_host, gpus), hosts)
+    for warning in warnings(training):
+        warn(warning)
+    return text
 
 
 def _degrees(parallel: str, gpus: int) -> dict[str, int]:

@@ -76,6 +76,7 @@ def new(
             efficiency=None if efficiency is None else fraction("--efficiency", efficiency),
             name=name,
             recompute=recompute,
+            warn=lambda text: typer.echo(f"warning: {text}", err=True),
             sequence_parallel=sequence_parallel,
             chunks=interleave,
             overlap=overlap,
@@ -83,7 +84,4 @@ def new(
         )
     except DocumentError as error:
         fail(str(error))
-    for line in text.splitlines():
-        if line.startswith("# Warning: "):
-            typer.echo(line.removeprefix("# "), err=True)
     tables.write_text(text, out)
