@@ -1,0 +1,184 @@
+"""Which links the fabric has, and which they are to be: what is saved of links that move.
+
+The fabric file says which hosts, switches and ports there are, and the rate of each port. A change moves links from
+port to port. It holds until the file has other links: then the file says which they are, as before any change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, Self
+
+from echelon.control.errors import RefusedError
+from echelon.control.records import Document
+from echelon.documents import suggestion
+from echelon.fabric.load import FabricSpec, LinkSpec, build_fabric, rate_words
+from echelon.fabric.model import CableLink, Fabric, LinkEnd
+
+LinkEnds = tuple[str, str]
+"""The two ends of a link, in the order of their names."""
+
+_SAVED = "(change the fabric file and reload the service)"
+
+
+def ends_of(a: str, b: str) -> LinkEnds:
+    """Return a link's name, whichever end comes first."""
+    return (a, b) if a < b else (b, a)
+
+
+def links_of(fabric: Fabric) -> frozenset[LinkEnds]:
+    """Return the names of all links."""
+    return frozenset(ends_of(cable.a.node, cable.b.node) for cable in fabric.cables)
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """The links of the fabric, and those that they are to be."""
+
+    now: Fabric
+    """The fabric with all links."""
+    then: Fabric | None = None
+    """The fabric after the move that is under way; None: there is none."""
+    begun: bool = False
+    """Whether links may have moved: those that go are no longer where they were for sure."""
+
+    @cached_property
+    def going(self) -> tuple[CableLink, ...]:
+        """Return the links that will be gone, or at other ports."""
+        return () if self.then is None else _missing(self.now, self.then)
+
+    @cached_property
+    def coming(self) -> tuple[CableLink, ...]:
+        """Return the links that will be new, or at other ports."""
+        return () if self.then is None else _missing(self.then, self.now)
+
+    @cached_property
+    def avoided(self) -> frozenset[LinkEnds]:
+        """Return the names of the links that plans avoid."""
+        return frozenset(ends_of(cable.a.node, cable.b.node) for cable in self.going)
+
+    def to_document(self, file: Fabric) -> Document:
+        """Return what is saved. `file` is the fabric as its file has it."""
+        then = None if self.then is None else _rows(self.then)
+        return {"file": _rows(file), "now": _rows(self.now), "then": then, "begun": self.begun}
+
+    @classmethod
+    def from_document(cls, document: Document, file: Fabric) -> Self | None:
+        """Return what was saved; None: the file has other links since."""
+        if document["file"] != _rows(file):
+            return None
+        now, then = document["now"], document["then"]
+        same = now == document["file"]
+        return cls(
+            file if same else _rewired(file, now), None if then is None else _rewired(file, then), document["begun"]
+        )
+
+
+def moved_to(file: Fabric, now: Fabric, spec: FabricSpec) -> Fabric:
+    """Return the fabric with the links of a specification.
+
+    A link whose ports the specification does not fix keeps those that it has now, and a new one takes the first free
+    port of its rate. Raises `RefusedError` if more than links differ, or if a port does not fit.
+    """
+    _check_nodes(file, build_fabric(spec))
+    return replace(file, cables=tuple(_Ports(file, now, spec).cables(spec.links)))
+
+
+class _Ports:
+    """The ports of switches while links are put to them."""
+
+    def __init__(self, file: Fabric, now: Fabric, spec: FabricSpec) -> None:
+        self._hosts = file.hosts
+        self._rate_bps = {end: cable.rate_bps for cable in file.cables for end in (cable.a, cable.b)}
+        self._has = {
+            (node, other): now.port_to.get((node, other)) for link in spec.links for node, other in _both(link)
+        }
+        self._free = {name: dict.fromkeys(sorted(ports)) for name, ports in file.ports.items()}
+        self._taken: dict[tuple[int, str], int] = {}
+        # First what is fixed, then what stays where it is.
+        for keeps in (False, True):
+            for number, link in enumerate(spec.links):
+                for node, other in _both(link):
+                    port = self._has[node, other] if keeps else link.ports.get(node)
+                    fits = port is not None and self._rate_bps.get(LinkEnd(node, port)) == link.rate
+                    if port is None or (number, node) in self._taken:
+                        continue
+                    if keeps and not (fits and port in self._free[node]):
+                        continue
+                    if not fits:
+                        raise RefusedError(_unfit(self._rate_bps, node, port, link), f"links[{number}].ports.{node}")
+                    del self._free[node][port]
+                    self._taken[number, node] = port
+
+    def cables(self, links: Sequence[LinkSpec]) -> Iterator[CableLink]:
+        for number, link in enumerate(links):
+            a, b = (LinkEnd(node, self._port(number, node, other, link)) for node, other in _both(link))
+            yield CableLink(a, b, link.rate, link.delay)
+
+    def _port(self, number: int, node: str, other: str, link: LinkSpec) -> int:
+        if (number, node) in self._taken:
+            return self._taken[number, node]
+        fitting = (port for port in self._free[node] if self._rate_bps[LinkEnd(node, port)] == link.rate)
+        if (port := next(fitting, None)) is None:
+            raise RefusedError(
+                f"'{node}' has no free port of {rate_words(link.rate)} for the link to '{other}' {_SAVED}",
+                f"links[{number}]",
+                code="does-not-fit",
+            )
+        del self._free[node][port]
+        return port
+
+
+def _both(link: LinkSpec) -> tuple[tuple[str, str], tuple[str, str]]:
+    a, b = link.between
+    return (a, b), (b, a)
+
+
+def _unfit(rate_bps: Mapping[LinkEnd, int], node: str, port: int, link: LinkSpec) -> str:
+    if (has := rate_bps.get(LinkEnd(node, port))) is None:
+        return f"port {port} of '{node}' has no link in the fabric file, so that its rate is not known {_SAVED}"
+    return f"port {port} of '{node}' has {rate_words(has)}, and the link {rate_words(link.rate)} (take another port)"
+
+
+def _check_nodes(file: Fabric, other: Fabric) -> None:
+    kinds: tuple[tuple[str, str, Mapping[str, object], Mapping[str, object]], ...] = (
+        ("host", "hosts", file.hosts, other.hosts),
+        ("switch", "switches", file.switches, other.switches),
+    )
+    for kind, key, before, after in kinds:
+        for name in after:
+            if name not in before:
+                hint = suggestion(name, before)
+                raise RefusedError(
+                    f"{kind} '{name}' is not in fabric '{file.name}' ({hint}); only links can move {_SAVED}",
+                    f"{key}.{name}",
+                )
+            if after[name] != before[name]:
+                raise RefusedError(
+                    f"{kind} '{name}' would be {after[name]} instead of {before[name]}; only links can move {_SAVED}",
+                    f"{key}.{name}",
+                )
+        for name in before:
+            if name not in after:
+                raise RefusedError(f"{kind} '{name}' is missing; only links can move {_SAVED}", key)
+
+
+def _missing(fabric: Fabric, other: Fabric) -> tuple[CableLink, ...]:
+    """Return the links of a fabric that another one does not have at the same ports."""
+    there = {frozenset((cable.a, cable.b)) for cable in other.cables}
+    return tuple(cable for cable in fabric.cables if frozenset((cable.a, cable.b)) not in there)
+
+
+def _rows(fabric: Fabric) -> list[Any]:
+    """Return the links as JSON has them."""
+    return [[c.a.node, c.a.port, c.b.node, c.b.port, c.rate_bps, str(c.delay_s)] for c in fabric.cables]
+
+
+def _rewired(file: Fabric, rows: Sequence[Any]) -> Fabric:
+    cables = (
+        CableLink(LinkEnd(a, at), LinkEnd(b, there), rate, Fraction(delay)) for a, at, b, there, rate, delay in rows
+    )
+    return replace(file, cables=tuple(cables))
