@@ -474,8 +474,9 @@ def move(
 def _show_move(found: MoveResource) -> None:
     tables.pairs([("links", _STAGES[found.stage]), *([("problem", found.problem)] if found.problem else [])])
     for title, cables in (("go", found.go), ("come", found.come)):
-        _list(title, [f"{one.a} port {one.a_port} - {one.b} port {one.b_port}" for one in cables])
-    _list("jobs over links that go", [f"{one.job}{f': {one.problem}' if one.problem else ''}" for one in found.jobs])
+        ends = ([f"{end} port {of.ports[end]}" if end in of.ports else end for end in of.between] for of in cables)
+        _list(title, [" - ".join(both) for both in ends])
+    _list("jobs over links that go", [f"{job}: {why}" if why else job for job, why in found.jobs.items()])
 
 
 # --- changes, and all at a glance ------------------------------------------------------------------------------------

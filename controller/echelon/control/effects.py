@@ -6,7 +6,7 @@ The shell promises:
 - every `Save` is answered by one `Saved` or `SaveFailed`; saves take effect in the order in which they were asked for;
 - every `Work` is answered by the event that its `run` returns, and every `ReadCounters` by one event for its switch;
 - a `SetAlarm` is answered by its alarm, after the delay;
-- a `DrainLinks` is answered by `LinksDrained`, and a `SwitchLinks` by `LinksSwitched`.
+- an `AdvanceMove` is answered by `MoveAdvanced`.
 
 A crash may come between any two of them. What was saved, and what switches hold, is all that survives it.
 """
@@ -115,16 +115,9 @@ class RaiseTerm:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainLinks:
-    """The order to wait until nothing is on its way over the links that go, for a limited time."""
-
-    number: int
-    wiring: Wiring
-
-
-@dataclass(frozen=True, slots=True)
-class SwitchLinks:
-    """The order to move links. It may come again for links that have moved already."""
+class AdvanceMove:
+    """The order to wait until nothing is on its way over the links that go, or, if the move is begun, to move them,
+    which may have moved already."""
 
     number: int
     wiring: Wiring
@@ -333,8 +326,7 @@ Effect: TypeAlias = (
     | AcknowledgeDigests
     | SetAlarm
     | RaiseTerm
-    | DrainLinks
-    | SwitchLinks
+    | AdvanceMove
     | UseTerm
     | BuildJob
     | PlanningWork

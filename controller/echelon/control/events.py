@@ -130,15 +130,8 @@ class MoveLinks:
 
 
 @dataclass(frozen=True, slots=True)
-class ConfirmLinks:
-    """A client says that the links of the move under way stand."""
-
-    request: int
-
-
-@dataclass(frozen=True, slots=True)
-class SaveLinks:
-    """The controller itself goes on with a move. Its number is `OWN`, and nobody is answered."""
+class TurnLinks:
+    """A client says that the links of the move under way stand, or the controller itself (`OWN`) goes on with it."""
 
     request: int
     before: Wiring
@@ -146,7 +139,7 @@ class SaveLinks:
 
 
 OWN = 0
-"""The number of a request that no client has made."""
+"""The number of a request that no client has made, and that is not answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +157,8 @@ class StopWaiting:
     request: int
 
 
-LinksRequest: TypeAlias = MoveLinks | ConfirmLinks | SaveLinks
 ChangeRequest: TypeAlias = (
-    RegisterJob | RemoveJob | ReportDistances | ReportConnections | ChoosePolicy | SetLink | LinksRequest
+    RegisterJob | RemoveJob | ReportDistances | ReportConnections | ChoosePolicy | SetLink | MoveLinks | TurnLinks
 )
 
 
@@ -295,15 +287,8 @@ class TimedAlone:
 
 
 @dataclass(frozen=True, slots=True)
-class LinksDrained:
-    """Nothing is on its way over the links that go, in answer to `DrainLinks`; or it was waited for long enough."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class LinksSwitched:
-    """The optical switch has moved the links, in answer to `SwitchLinks`, or has not."""
+class MoveAdvanced:
+    """That is done, in answer to `AdvanceMove`, or the reason why it is not."""
 
     number: int
     problem: str | None = None
@@ -375,8 +360,7 @@ Event: TypeAlias = (
     | CountersRead
     | CountersFailed
     | TimedAlone
-    | LinksDrained
-    | LinksSwitched
+    | MoveAdvanced
     | TakeSwitch
     | TermSaved
     | TermFailed

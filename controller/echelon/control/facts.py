@@ -95,14 +95,6 @@ class LinkChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveWanted:
-    """A change of links is saved. None of either: the links stay as they are."""
-
-    going: int
-    coming: int
-
-
-@dataclass(frozen=True, slots=True)
 class MoveFailed:
     """The optical switch has not moved the links. It is told again."""
 
@@ -304,7 +296,6 @@ Fact: TypeAlias = (
     | IterationsMeasured
     | PolicyChosen
     | LinkChanged
-    | MoveWanted
     | MoveFailed
     | LinksMoved
     | LinksDown

@@ -249,10 +249,8 @@ class Machine:
                 return [*self._requests.failed(events.OWN, failure, now), *self.moves.failed()]
             case events.SaveFailed(int(request), failure):
                 return self._requests.failed(request, failure, now)
-            case events.LinksDrained(number):
-                return self._save_links(self.moves.drained(number), now)
-            case events.LinksSwitched():
-                told, order = self.moves.switched(event)
+            case events.MoveAdvanced():
+                told, order = self.moves.advanced(event)
                 return [*told, *self._save_links(order, now)]
             case events.PlanMade(planned):
                 work = self._pipeline.work
@@ -361,13 +359,13 @@ class Machine:
 
     # -- links that move -----------------------------------------------------------------------------------------------
 
-    def _save_links(self, order: events.SaveLinks | None, now: Instant) -> list[Effect]:
+    def _save_links(self, order: events.TurnLinks | None, now: Instant) -> list[Effect]:
         return [] if order is None else self._requests.queue(order, now)
 
     def _forget_outdated(self, now: Instant) -> list[Effect]:
         """Forget moves that were saved before the fabric file had other links."""
         wiring = self.jobs.wiring
-        order = events.SaveLinks(events.OWN, wiring, Wiring(wiring.now)) if self.jobs.is_outdated else None
+        order = events.TurnLinks(events.OWN, wiring, Wiring(wiring.now)) if self.jobs.is_outdated else None
         return self._save_links(order, now)
 
     def _rewire(self, now: Instant) -> list[Effect]:

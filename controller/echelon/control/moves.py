@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 
 from echelon.control import effects, events, facts
 from echelon.control.effects import Effect
-from echelon.control.events import OWN, Alarm, SaveLinks
+from echelon.control.events import OWN, Alarm, TurnLinks
 from echelon.control.wiring import Wiring
 
 RETRY_S = 2.0
@@ -29,7 +29,7 @@ move. installing: switches get the plan for the new links."""
 
 
 class Moves:
-    """The move of links that is under way. `Machine` saves what it wants saved, with `SaveLinks`."""
+    """The move of links that is under way. `Machine` saves what it wants saved, with `TurnLinks`."""
 
     def __init__(self, by_hand: bool) -> None:
         self.wiring: Wiring | None = None
@@ -96,18 +96,14 @@ class Moves:
             self._awaited = lacking(version, {end.node for one in wiring.going for end in (one.a, one.b)})
             if not self._awaited:
                 self._enter("draining", now_s)
-                return [effects.DrainLinks(self._next(), wiring)]
+                return [effects.AdvanceMove(self._next(), wiring)]
         elif self.stage == "installing" and not lacking(version, None):
             return self._end(now_s)
         return []
 
-    def drained(self, number: int) -> SaveLinks | None:
-        """Return what to save before links move."""
-        return self._saving() if self.stage == "draining" and number == self._number else None
-
-    def switched(self, event: events.LinksSwitched) -> tuple[list[Effect], SaveLinks | None]:
-        """Return what follows from the optical switch's answer, and what to save when the links have moved."""
-        if self.stage != "moving" or event.number != self._number:
+    def advanced(self, event: events.MoveAdvanced) -> tuple[list[Effect], TurnLinks | None]:
+        """Return what follows, and what to save, when packets have passed or links have moved."""
+        if self.stage not in ("draining", "moving") or event.number != self._number:
             return [], None
         if event.problem is None:
             return [], self._saving()
@@ -118,7 +114,7 @@ class Moves:
         """Save again later."""
         return [self._again()]
 
-    def again(self, number: int) -> tuple[list[Effect], SaveLinks | None]:
+    def again(self, number: int) -> tuple[list[Effect], TurnLinks | None]:
         """Tell the optical switch again, or save again."""
         if number != self._number or self.stage not in ("draining", "moving"):
             return [], None
@@ -127,18 +123,18 @@ class Moves:
         self.problem = None
         return self._switch(), None
 
-    def _saving(self) -> SaveLinks:
+    def _saving(self) -> TurnLinks:
         """Return the order to save the next step: links begin to move, or have moved."""
         wiring = self.wiring
         assert wiring is not None
         assert wiring.then is not None
         after = Wiring(wiring.then) if wiring.begun else Wiring(wiring.now, wiring.then, begun=True)
         self._saves = after
-        return SaveLinks(OWN, wiring, after)
+        return TurnLinks(OWN, wiring, after)
 
     def _switch(self) -> list[Effect]:
         assert self.wiring is not None
-        return [] if self._by_hand else [effects.SwitchLinks(self._next(), self.wiring)]
+        return [] if self._by_hand else [effects.AdvanceMove(self._next(), self.wiring)]
 
     def _again(self) -> Effect:
         return effects.SetAlarm(Alarm("move", self._next()), RETRY_S)

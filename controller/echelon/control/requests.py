@@ -133,7 +133,7 @@ class Requests:
                 return Change(asked)
             case events.SetLink():
                 return Change(asked, drained=self._links_with(asked))
-            case events.MoveLinks() | events.ConfirmLinks() | events.SaveLinks():
+            case events.MoveLinks() | events.TurnLinks():
                 return Change(asked, wiring=self._wiring_with(asked))
 
     def _begin(self, asked: ChangeRequest, now: Instant) -> list[Effect]:
@@ -161,7 +161,7 @@ class Requests:
                 return self._save(change, self._jobs.change_policy(policy))
             case events.SetLink():
                 return self._save(change, self._jobs.change_links(change.drained))
-            case events.MoveLinks() | events.ConfirmLinks() | events.SaveLinks():
+            case events.MoveLinks() | events.TurnLinks():
                 assert change.wiring is not None
                 if change.wiring is self._jobs.wiring:
                     return [effects.Answer(asked.request, change.wiring), *self._next(asked, now)]
@@ -253,23 +253,16 @@ class Requests:
         named = ", ".join(lost[:_NAMED]) + (f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else "")
         return f"{len(lost)} job{'s' * (len(lost) > 1)} would have no path and leave the plan: {named}"
 
-    def _wiring_with(self, asked: events.LinksRequest) -> Wiring:
+    def _wiring_with(self, asked: events.MoveLinks | events.TurnLinks) -> Wiring:
         """Return the links as they would be: the very same object if nothing changes."""
         wiring = self._jobs.wiring
-        match asked:
-            case events.SaveLinks(before=before, after=after):
-                if before is not wiring:
-                    raise ConflictError("the move has come to an end", code="refused")
-                return after
-            case events.ConfirmLinks():
-                if wiring.then is None or not wiring.begun:
-                    reason = "no links move" if wiring.then is None else "the links must not move yet"
-                    raise ConflictError(f"{reason} (`echelon link move` says when)", code="refused")
-                if self._is_switching():
-                    raise ConflictError("the optical switch moves the links now (wait for it)", code="refused")
-                return Wiring(wiring.then)
-            case events.MoveLinks(spec=spec):
-                return self._moved(wiring, Wiring(wiring.now, moved_to(self._jobs.file_fabric, wiring.now, spec)))
+        if isinstance(asked, events.MoveLinks):
+            return self._moved(wiring, Wiring(wiring.now, moved_to(self._jobs.file_fabric, wiring.now, asked.spec)))
+        if asked.before is not wiring or (asked.request != OWN and not wiring.begun):
+            raise ConflictError("no links are to move now (`echelon link move` says when)", code="refused")
+        if asked.request != OWN and self._is_switching():
+            raise ConflictError("the optical switch moves the links now (wait for it)", code="refused")
+        return asked.after
 
     def _moved(self, wiring: Wiring, wanted: Wiring) -> Wiring:
         if wiring.then is None:
@@ -334,13 +327,10 @@ class Requests:
             case events.SetLink(request, a, b, drained):
                 self._jobs.use_links(change.drained)
                 return [facts.LinkChanged(f"{a}-{b}", drained), effects.Answer(request, ends_of(a, b))]
-            case events.MoveLinks(request) | events.ConfirmLinks(request) | events.SaveLinks(request):
-                wiring = change.wiring
-                assert wiring is not None
-                self._jobs.use_wiring(wiring)
-                told = facts.MoveWanted(len(wiring.going), len(wiring.coming))
-                wanted = [told] if isinstance(asked, events.MoveLinks) else []
-                return [*wanted, *([] if request == OWN else [effects.Answer(request, wiring)])]
+            case events.MoveLinks(request) | events.TurnLinks(request):
+                assert change.wiring is not None
+                self._jobs.use_wiring(change.wiring)
+                return [] if request == OWN else [effects.Answer(request, change.wiring)]
 
     def _keep(self, job: RegisteredJob, now: Instant) -> None:
         self._jobs.keep(job)
@@ -463,7 +453,7 @@ class DryRuns:
                 policy = chosen
             case events.SetLink():
                 fabric = store.fabric_without(change.drained)
-            case events.MoveLinks() | events.ConfirmLinks() | events.SaveLinks():
+            case events.MoveLinks() | events.TurnLinks():
                 assert change.wiring is not None
                 fabric = store.fabric_after(change.wiring)
         return PlanRequest(tuple(jobs.values()), fabric, policy)

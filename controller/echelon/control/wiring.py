@@ -6,7 +6,7 @@ port to port. It holds until the file has other links: then the file says which 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -15,7 +15,7 @@ from typing import Any, Self
 from echelon.control.errors import RefusedError
 from echelon.control.records import Document
 from echelon.documents import suggestion
-from echelon.fabric.load import FabricSpec, LinkSpec, build_fabric, rate_words
+from echelon.fabric.load import FabricSpec, build_fabric, rate_words
 from echelon.fabric.model import CableLink, Fabric, LinkEnd
 
 LinkEnds = tuple[str, str]
@@ -84,63 +84,36 @@ def moved_to(file: Fabric, now: Fabric, spec: FabricSpec) -> Fabric:
     port of its rate. Raises `RefusedError` if more than links differ, or if a port does not fit.
     """
     _check_nodes(file, build_fabric(spec))
-    return replace(file, cables=tuple(_Ports(file, now, spec).cables(spec.links)))
-
-
-class _Ports:
-    """The ports of switches while links are put to them."""
-
-    def __init__(self, file: Fabric, now: Fabric, spec: FabricSpec) -> None:
-        self._hosts = file.hosts
-        self._rate_bps = {end: cable.rate_bps for cable in file.cables for end in (cable.a, cable.b)}
-        self._has = {
-            (node, other): now.port_to.get((node, other)) for link in spec.links for node, other in _both(link)
-        }
-        self._free = {name: dict.fromkeys(sorted(ports)) for name, ports in file.ports.items()}
-        self._taken: dict[tuple[int, str], int] = {}
-        # First what is fixed, then what stays where it is.
-        for keeps in (False, True):
-            for number, link in enumerate(spec.links):
-                for node, other in _both(link):
-                    port = self._has[node, other] if keeps else link.ports.get(node)
-                    fits = port is not None and self._rate_bps.get(LinkEnd(node, port)) == link.rate
-                    if port is None or (number, node) in self._taken:
-                        continue
-                    if keeps and not (fits and port in self._free[node]):
-                        continue
-                    if not fits:
-                        raise RefusedError(_unfit(self._rate_bps, node, port, link), f"links[{number}].ports.{node}")
-                    del self._free[node][port]
-                    self._taken[number, node] = port
-
-    def cables(self, links: Sequence[LinkSpec]) -> Iterator[CableLink]:
-        for number, link in enumerate(links):
-            a, b = (LinkEnd(node, self._port(number, node, other, link)) for node, other in _both(link))
-            yield CableLink(a, b, link.rate, link.delay)
-
-    def _port(self, number: int, node: str, other: str, link: LinkSpec) -> int:
-        if (number, node) in self._taken:
-            return self._taken[number, node]
-        fitting = (port for port in self._free[node] if self._rate_bps[LinkEnd(node, port)] == link.rate)
-        if (port := next(fitting, None)) is None:
-            raise RefusedError(
-                f"'{node}' has no free port of {rate_words(link.rate)} for the link to '{other}' {_SAVED}",
-                f"links[{number}]",
-                code="does-not-fit",
-            )
-        del self._free[node][port]
-        return port
-
-
-def _both(link: LinkSpec) -> tuple[tuple[str, str], tuple[str, str]]:
-    a, b = link.between
-    return (a, b), (b, a)
-
-
-def _unfit(rate_bps: Mapping[LinkEnd, int], node: str, port: int, link: LinkSpec) -> str:
-    if (has := rate_bps.get(LinkEnd(node, port))) is None:
-        return f"port {port} of '{node}' has no link in the fabric file, so that its rate is not known {_SAVED}"
-    return f"port {port} of '{node}' has {rate_words(has)}, and the link {rate_words(link.rate)} (take another port)"
+    rate_bps = {end: cable.rate_bps for cable in file.cables for end in (cable.a, cable.b)}
+    free = {node: sorted(ports) for node, ports in file.ports.items()}
+    found: dict[tuple[int, str], LinkEnd] = {}
+    for first in ("fixed", "kept", "any"):
+        for number, link in enumerate(spec.links):
+            for node, other in (link.between, link.between[::-1]):
+                if (number, node) in found:
+                    continue
+                wanted = free[node]
+                if first != "any":
+                    port = link.ports.get(node) if first == "fixed" else now.port_to.get((node, other))
+                    wanted = [] if port is None else [port]
+                ends = [LinkEnd(node, port) for port in wanted if port in free[node]]
+                end = next((one for one in ends if rate_bps[one] == link.rate), None)
+                if end is not None:
+                    found[number, node] = end
+                    free[node].remove(end.port)
+                elif first == "any" or (first == "fixed" and wanted):
+                    which = "it has no" if first == "any" else f"port {wanted[0]} is no"
+                    raise RefusedError(
+                        f"'{node}' cannot be linked to '{other}': {which} free port of {rate_words(link.rate)} in the "
+                        f"fabric file {_SAVED}",
+                        f"links[{number}]",
+                        code="does-not-fit",
+                    )
+    cables = (
+        CableLink(found[number, link.between[0]], found[number, link.between[1]], link.rate, link.delay)
+        for number, link in enumerate(spec.links)
+    )
+    return replace(file, cables=tuple(cables))
 
 
 def _check_nodes(file: Fabric, other: Fabric) -> None:
@@ -149,21 +122,13 @@ def _check_nodes(file: Fabric, other: Fabric) -> None:
         ("switch", "switches", file.switches, other.switches),
     )
     for kind, key, before, after in kinds:
-        for name in after:
+        for name in [*before, *after]:
+            if before.get(name) == after.get(name):
+                continue
+            what = f"would be {after[name]}" if name in after and name in before else "is missing"
             if name not in before:
-                hint = suggestion(name, before)
-                raise RefusedError(
-                    f"{kind} '{name}' is not in fabric '{file.name}' ({hint}); only links can move {_SAVED}",
-                    f"{key}.{name}",
-                )
-            if after[name] != before[name]:
-                raise RefusedError(
-                    f"{kind} '{name}' would be {after[name]} instead of {before[name]}; only links can move {_SAVED}",
-                    f"{key}.{name}",
-                )
-        for name in before:
-            if name not in after:
-                raise RefusedError(f"{kind} '{name}' is missing; only links can move {_SAVED}", key)
+                what = f"is not in fabric '{file.name}' ({suggestion(name, before)})"
+            raise RefusedError(f"{kind} '{name}' {what}; only links can move {_SAVED}", f"{key}.{name}")
 
 
 def _missing(fabric: Fabric, other: Fabric) -> tuple[CableLink, ...]:

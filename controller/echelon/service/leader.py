@@ -255,10 +255,8 @@ class Leader(MachineLoop):
                 self._set_alarm(effect)
             case effects.RaiseTerm():
                 self._start(self._raise_term(effect))
-            case effects.DrainLinks():
-                self._start(self._drain(effect))
-            case effects.SwitchLinks():
-                self._start(self._switch_links(effect))
+            case effects.AdvanceMove():
+                self._start(self._advance_move(effect))
             case effects.UseTerm(term):
                 self._metrics.leadership(term)
                 self.switches.set_term(term)
@@ -373,13 +371,13 @@ class Leader(MachineLoop):
         else:
             self.submit(events.CountersRead(effect.reading, effect.switch, bytes_seen))
 
-    async def _drain(self, effect: effects.DrainLinks) -> None:
-        await moving.drained(self.switches, effect.wiring, self._config.drain_s)
-        self.submit(events.LinksDrained(effect.number))
-
-    async def _switch_links(self, effect: effects.SwitchLinks) -> None:
-        command, directory = self._config.move_command, self._config.file.parent
-        self.submit(events.LinksSwitched(effect.number, await moving.switched(command, directory, effect.wiring)))
+    async def _advance_move(self, effect: effects.AdvanceMove) -> None:
+        config, wiring, problem = self._config, effect.wiring, None
+        if wiring.begun:
+            problem = await moving.switched(config.move_command, config.file.parent, wiring)
+        else:
+            await moving.drained(self.switches, wiring, config.drain_s)
+        self.submit(events.MoveAdvanced(effect.number, problem))
 
     async def _raise_term(self, effect: effects.RaiseTerm) -> None:
         """Raise the term above that of another primary, which cannot have the lease: this controller holds it."""

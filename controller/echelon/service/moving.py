@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from echelon.control.errors import one_line
 from echelon.control.wiring import Wiring
-from echelon.fabric.load import rate_words
-from echelon.fabric.model import CableLink, Fabric
+from echelon.service.api.links import CableResource
 from echelon.southbound.errors import SouthboundError
 
 if TYPE_CHECKING:
@@ -70,11 +69,8 @@ async def _counts(switches: Switches, ports: set[tuple[str, int]]) -> Mapping[tu
 async def switched(command: Sequence[str], directory: Path, wiring: Wiring) -> str | None:
     """Run the command of the optical switch. Return the reason, in one line, why the links do not stand."""
     assert wiring.then is not None
-    order = {
-        "links": _links(wiring.then),
-        "come": _links(wiring.then, wiring.coming),
-        "go": _links(wiring.now, wiring.going),
-    }
+    of = {"links": wiring.then.cables, "come": wiring.coming, "go": wiring.going}
+    order = {key: [CableResource.of(cable).model_dump() for cable in cables] for key, cables in of.items()}
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -96,14 +92,3 @@ async def switched(command: Sequence[str], directory: Path, wiring: Wiring) -> s
             await process.wait()
     text = one_line(said.decode(errors="replace"))
     return None if process.returncode == 0 else f"{command[0]} ended with status {process.returncode}: {text}"
-
-
-def _links(fabric: Fabric, cables: Iterable[CableLink] | None = None) -> Sequence[Mapping[str, Any]]:
-    return [
-        {
-            "between": [end.node for end in (cable.a, cable.b)],
-            "ports": {end.node: end.port for end in (cable.a, cable.b) if end.node in fabric.switches},
-            "rate": rate_words(cable.rate_bps),
-        }
-        for cable in (fabric.cables if cables is None else cables)
-    ]

@@ -157,8 +157,6 @@ METRICS = (
     Metric("histogram", "link_move_seconds", "Time of a move of links, by phase",
            {"phase": ("routing", "draining", "moving", "installing")},
            _of(facts.LinksMoved, lambda fact: dict(fact.seconds.items())), _PLAN_S),
-    Metric("counter", "link_move_failures", "Times that the optical switch did not move the links", _ONE,
-           _of(facts.MoveFailed, lambda _: 1)),
     Metric("counter", "switch_sessions", "P4Runtime sessions opened", _SWITCHES,
            _of(facts.SwitchSessionOpened, lambda fact: {fact.switch: 1})),
     Metric("counter", "switch_takeovers", "Times that another controller took the switch", _SWITCHES,
@@ -383,8 +381,6 @@ LINES: Mapping[type, Callable[[Any], Lines]] = {
     **_say(facts.PolicyChosen, lambda fact: _info("policy changed", policy=fact.policy)),
     **_say(facts.LinkChanged, lambda fact: _info(
         "link changed", link=fact.link, state="drained" if fact.drained else "up")),
-    **_say(facts.MoveWanted, lambda fact: _info(
-        "links are to move" if fact.going or fact.coming else "links stay", go=fact.going, come=fact.coming)),
     **_say(facts.MoveFailed, lambda fact: _error("links are not moved yet", problem=fact.problem)),
     **_say(facts.LinksMoved, lambda fact: _info(
         "links moved", go=fact.going, come=fact.coming,

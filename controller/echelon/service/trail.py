@@ -165,7 +165,5 @@ def _told(request: events.ChangeRequest) -> tuple[str, str] | None:
             return "drain link" if drained else "restore link", f"{a} - {b}"
         case events.MoveLinks(spec=spec):
             return "move links", spec.fabric
-        case events.ConfirmLinks():
+        case events.TurnLinks():
             return "links moved", "by hand"
-        case events.SaveLinks():
-            return None

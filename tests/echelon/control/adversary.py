@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from echelon.control.effects import (
+    AdvanceMove,
     Answer,
     Effect,
     Install,
@@ -23,7 +24,6 @@ from echelon.control.effects import (
     Save,
     SearchPlan,
     SetAlarm,
-    SwitchLinks,
 )
 from echelon.control.events import ReportConnections, ReportIterations, StopWaiting
 from echelon.control.facts import NoPlanChosen
@@ -162,7 +162,7 @@ class Adversary(World):
                     assert name in self.store.load()["jobs"], "acknowledged before it was saved"
             case Refuse(request) if request in self.asked:
                 del self.asked[request]
-            case SwitchLinks(wiring=wiring) if self.machine.in_force is not None:
+            case AdvanceMove(wiring=wiring) if self.machine.in_force is not None:
                 self._assert_out_of_use(wiring)
             case Install(version, intents):
                 assert version > self._newest, "versions must rise"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -9,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.control.effects import DrainLinks, Save, SetAlarm, SwitchLinks
+from echelon.control.effects import AdvanceMove, Save, SetAlarm
 from echelon.control.errors import RefusedError
-from echelon.control.events import ConfirmLinks, MoveLinks
+from echelon.control.events import MoveLinks, TurnLinks
 from echelon.control.facts import LinksMoved, MoveFailed
 from echelon.control.rehearsal import ChangeOutcome
 from echelon.control.wiring import Wiring, ends_of, moved_to
@@ -45,6 +46,12 @@ def links(fabric: Fabric) -> set[tuple[str, str]]:
 def crossed(world: World) -> set[tuple[str, str]]:
     assert world.machine.in_force is not None
     return {ends_of(*hop) for flow in world.machine.in_force.planned.plan.flows for hop in pairwise(flow.path)}
+
+
+def said(world: World) -> Callable[[int], TurnLinks]:
+    """Return what makes the change by which a person says that links stand."""
+    wiring = world.machine.jobs.wiring
+    return lambda request: TurnLinks(request, wiring, Wiring(wiring.then or wiring.now))
 
 
 # -- which files fit ---------------------------------------------------------------------------------------------------
@@ -84,7 +91,7 @@ def test_any_links_get_ports_of_their_rates(data: st.DataObject) -> None:
     for _ in range(2):
         wanted = spec(document(drawn()))
         if any(sum(name in link.between for link in wanted.links) > len(file.ports[name]) for name in switches):
-            with pytest.raises(RefusedError, match="has no free port"):
+            with pytest.raises(RefusedError, match="it has no free port"):
                 moved_to(file, now, wanted)
             continue
         after = moved_to(file, now, wanted)
@@ -102,11 +109,14 @@ def test_any_links_get_ports_of_their_rates(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"hosts": ["h1", "h2", "h4", "h3"]}, "host 'h4' would be .*10.0.0.3.* only links can move"),
-        ({"switches": ["leaf2", "leaf1", "spine1", "spine2"]}, "switch 'leaf2' would be .* only links can move"),
-        ({"port": 9}, "port 9 of 'leaf1' has no link in the fabric file, so that its rate is not known"),
-        ({"rate": "2 Gbit/s"}, "'leaf1' has no free port of 2 Gbit/s for the link to 'leaf2'"),
-        ({"port": 3, "rate": "2 Gbit/s"}, "port 3 of 'leaf1' has 1 Gbit/s, and the link 2 Gbit/s"),
+        ({"hosts": ["h1", "h2", "h4", "h3"]}, "host 'h3' would be .*10.0.0.4.* only links can move"),
+        ({"switches": ["leaf2", "leaf1", "spine1", "spine2"]}, "switch 'leaf1' would be .* only links can move"),
+        ({"port": 9}, "'leaf1' cannot be linked to 'leaf2': port 9 is no free port of 1 Gbit/s in the fabric file"),
+        (
+            {"rate": "2 Gbit/s"},
+            "'leaf1' cannot be linked to 'leaf2': it has no free port of 2 Gbit/s in the fabric file",
+        ),
+        ({"port": 3, "rate": "2 Gbit/s"}, "port 3 is no free port of 2 Gbit/s"),
     ],
 )
 def test_what_does_not_fit_is_refused(world: World, change: dict[str, Any], reason: str) -> None:
@@ -139,16 +149,15 @@ def test_jobs_do_not_lose_their_paths(world: World) -> None:
 def test_each_phase_waits_for_the_one_before(world: World) -> None:
     before, going = world.machine.in_force, {("leaf1", "spine2"), ("leaf2", "spine1")}
     world.move(SQUARE)
-    world.run_until_waiting(DrainLinks)
+    world.run_until_waiting(AdvanceMove)
     assert world.machine.moves.stage == "draining"
     assert before is not world.machine.in_force
     for name in ("leaf1", "leaf2", "spine1", "spine2"):
         assert world.switches[name].acknowledged == world.machine.in_force.planned.version  # type: ignore[union-attr]
-    assert world.waiting(SwitchLinks) == []
-    (drain,) = world.waiting(DrainLinks)
-    assert drain.wiring.avoided == going
+    (drain,) = world.waiting(AdvanceMove)
+    assert (drain.wiring.avoided, drain.wiring.begun) == (going, False)
     world.carry_out(drain)
-    assert world.waiting(SwitchLinks) == [], "it is not saved yet"
+    assert world.waiting(AdvanceMove) == [], "it is not saved yet"
     (save,) = world.waiting(Save)
     world.carry_out(save)
     assert {world.state(name) for name in ("a", "b")} == {"planned"}
@@ -156,7 +165,8 @@ def test_each_phase_waits_for_the_one_before(world: World) -> None:
     told = world.machine.progress.state("a")[1]
     assert told is not None
     assert "moves, and there is no other path until the new links stand" in told
-    (move,) = world.waiting(SwitchLinks)
+    (move,) = world.waiting(AdvanceMove)
+    assert move.wiring.begun
     world.carry_out(move, fails=True)
     assert world.machine.moves.waits == "the optical switch does not answer"
     assert any(isinstance(fact, MoveFailed) for fact in world.facts)
@@ -177,7 +187,7 @@ def test_a_switch_that_does_not_answer_is_waited_for_until_it_is_down(world: Wor
         if not world.step(alarms=False):
             break
     assert world.machine.moves.waits == "waits for spine2 to hold the plan around the links"
-    assert (world.waiting(DrainLinks), world.machine.moves.stage) == ([], "routing")
+    assert (world.waiting(AdvanceMove), world.machine.moves.stage) == ([], "routing")
     world.run(connect=False)
     assert world.machine.moves.stage == "standing"
     assert cables_of(world.cabling) == cables_of(world.machine.jobs.whole_fabric)
@@ -202,7 +212,7 @@ def test_a_crash_at_any_moment_loses_nothing(world: World, steps: int, saved: in
 
 def test_a_move_that_has_not_begun_can_be_ended(world: World) -> None:
     world.move(SQUARE)
-    world.run_until_waiting(DrainLinks)
+    world.run_until_waiting(AdvanceMove)
     other = world.move(MOVED[2])
     assert "links move already" in str(world.error(other))
     again = world.move(SQUARE)
@@ -211,7 +221,7 @@ def test_a_move_that_has_not_begun_can_be_ended(world: World) -> None:
     world.run()
     assert world.answer(ended).then is None
     assert (world.machine.moves.stage, cables_of(world.cabling)) == ("standing", cables_of(two_by_two()))
-    assert "no links move" in str(world.error(world.carry_out_change(ConfirmLinks)))
+    assert "no links are to move now" in str(world.error(world.carry_out_change(said(world))))
 
 
 def test_a_person_says_that_links_stand() -> None:
@@ -219,14 +229,14 @@ def test_a_person_says_that_links_stand() -> None:
     world.start()
     world.run()
     world.move(SQUARE)
-    early = world.carry_out_change(ConfirmLinks)
+    early = world.carry_out_change(said(world))
     world.run()
-    assert "must not move yet" in str(world.error(early))
-    assert (world.machine.moves.stage, world.waiting(SwitchLinks)) == ("moving", [])
+    assert "no links are to move now" in str(world.error(early))
+    assert (world.machine.moves.stage, world.waiting(AdvanceMove)) == ("moving", [])
     world.crash()
     world.run()
     assert world.machine.moves.stage == "moving"
-    world.carry_out_change(ConfirmLinks)
+    world.carry_out_change(said(world))
     world.run()
     assert world.machine.moves.stage == "standing"
     assert ("leaf1", "leaf2") in links(world.machine.jobs.whole_fabric)
@@ -248,8 +258,8 @@ def test_what_is_drained_is_forgotten_with_its_link(world: World) -> None:
 
 def test_a_save_that_fails_is_tried_again(world: World) -> None:
     world.move(SQUARE)
-    world.run_until_waiting(DrainLinks)
-    world.carry_out(world.waiting(DrainLinks)[0])
+    world.run_until_waiting(AdvanceMove)
+    world.carry_out(world.waiting(AdvanceMove)[0])
     for _ in range(2):
         (save,) = world.waiting(Save)
         world.carry_out(save, fails=True)

@@ -12,11 +12,11 @@ from typing import Any
 
 from echelon.control.effects import (
     AcknowledgeDigests,
+    AdvanceMove,
     Answer,
     BuildJob,
     Compare,
     Decide,
-    DrainLinks,
     Effect,
     EndSearch,
     Improve,
@@ -30,7 +30,6 @@ from echelon.control.effects import (
     Save,
     SearchPlan,
     SetAlarm,
-    SwitchLinks,
     TimeAlone,
     UseTerm,
 )
@@ -46,8 +45,7 @@ from echelon.control.events import (
     Event,
     Instant,
     LeadershipLost,
-    LinksDrained,
-    LinksSwitched,
+    MoveAdvanced,
     MoveLinks,
     RegisterJob,
     RemoveJob,
@@ -208,8 +206,7 @@ class World:
                 | SetAlarm()
                 | RaiseTerm()
                 | TimeAlone()
-                | DrainLinks()
-                | SwitchLinks()
+                | AdvanceMove()
             ):
                 self.pending.append(effect)
             case EndSearch():
@@ -308,14 +305,13 @@ class World:
             case SetAlarm(alarm, delay_s):
                 self.now_s += delay_s
                 self.tell(alarm)
-            case DrainLinks(number):
-                self.tell(LinksDrained(number))
-            case SwitchLinks(number) if fails:
-                self.tell(LinksSwitched(number, "the optical switch does not answer"))
-            case SwitchLinks(number, wiring):
-                assert wiring.then is not None
-                self.cabling = wiring.then
-                self.tell(LinksSwitched(number))
+            case AdvanceMove(number, wiring):
+                if fails and wiring.begun:
+                    self.tell(MoveAdvanced(number, "the optical switch does not answer"))
+                    return
+                if wiring.begun and wiring.then is not None:
+                    self.cabling = wiring.then
+                self.tell(MoveAdvanced(number))
             case RaiseTerm(_, election_id):
                 self.tell(TermSaved(election_id + 1))
             case _:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from echelon.control.moves import Stage
 from echelon.documents import Section
-from echelon.fabric.load import FabricSpec
+from echelon.fabric.load import FabricSpec, rate_words
 from echelon.service.api.dryruns import DryRunResource, rehearsed
 from echelon.service.api.settings import Resource
 
@@ -46,20 +46,18 @@ class LinkResource(Resource):
 
 
 class CableResource(Resource):
-    """A link with its ports; 0 is that of a host."""
+    """A link as a fabric file has it."""
 
-    a: str
-    a_port: int
-    b: str
-    b_port: int
+    between: tuple[str, str]
+    ports: dict[str, int]
+    """The ports of switches."""
+    rate: str
 
-
-class CrossingJob(Resource):
-    """A job whose paths lead over links that go."""
-
-    job: str
-    problem: str | None
-    """The reason why it still does where others have other paths."""
+    @classmethod
+    def of(cls, cable: "CableLink") -> "CableResource":
+        """Return a link. Port 0 is that of a host."""
+        ports = {end.node: end.port for end in (cable.a, cable.b) if end.port}
+        return cls(between=(cable.a.node, cable.b.node), ports=ports, rate=rate_words(cable.rate_bps))
 
 
 class MoveResource(Resource):
@@ -74,8 +72,8 @@ class MoveResource(Resource):
     """The links that will be gone, or at other ports."""
     come: tuple[CableResource, ...]
     """The links that will be new, or at other ports."""
-    jobs: tuple[CrossingJob, ...]
-    """The jobs that have no other path, once all others have one."""
+    jobs: dict[str, str | None]
+    """The jobs whose paths lead over links that go, and why they still do where others have other paths."""
 
     @classmethod
     def of(cls, machine: "Machine") -> "MoveResource":
@@ -86,14 +84,10 @@ class MoveResource(Resource):
         return cls(
             stage=moves.stage,
             problem=moves.waits,
-            go=_cables(wiring.going),
-            come=_cables(wiring.coming),
-            jobs=tuple(CrossingJob(job=name, problem=machine.progress.state(name)[1]) for name in crossing),
+            go=tuple(map(CableResource.of, wiring.going)),
+            come=tuple(map(CableResource.of, wiring.coming)),
+            jobs={name: machine.progress.state(name)[1] for name in crossing},
         )
-
-
-def _cables(cables: "Sequence[CableLink]") -> tuple[CableResource, ...]:
-    return tuple(CableResource(a=c.a.node, a_port=c.a.port, b=c.b.node, b_port=c.b.port) for c in cables)
 
 
 class LinkSetting(Section):
@@ -110,8 +104,9 @@ def routes() -> "APIRouter":
     """Return the endpoints."""
     from fastapi import Depends, Response
 
-    from echelon.control.events import ChangeRequest, ConfirmLinks, MoveLinks, SetLink
+    from echelon.control.events import ChangeRequest, MoveLinks, SetLink, TurnLinks
     from echelon.control.jobstore import ends_of
+    from echelon.control.wiring import Wiring
     from echelon.service.api.answers import WITH_BODY, errors
     from echelon.service.api.body import described, parsed
     from echelon.service.api.routing import Rehearse, TheService, router
@@ -181,6 +176,11 @@ def routes() -> "APIRouter":
     async def confirm_move(service: TheService) -> MoveResource:
         """Say that the links of the move under way stand."""
         leader = service.leader
-        return await leader.ask(ConfirmLinks, lambda _: MoveResource.of(leader.machine))
+        wiring = leader.machine.jobs.wiring
+
+        def make(request: int) -> ChangeRequest:
+            return TurnLinks(request, wiring, Wiring(wiring.then or wiring.now))
+
+        return await leader.ask(make, lambda _: MoveResource.of(leader.machine))
 
     return made
