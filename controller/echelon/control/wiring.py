@@ -125,7 +125,7 @@ def _check_nodes(file: Fabric, other: Fabric) -> None:
         for name in [*before, *after]:
             if before.get(name) == after.get(name):
                 continue
-            what = f"would be {after[name]}" if name in after and name in before else "is missing"
+            what = "is missing" if name not in after else "would have another number (keep the order of names)"
             if name not in before:
                 what = f"is not in fabric '{file.name}' ({suggestion(name, before)})"
             raise RefusedError(f"{kind} '{name}' {what}; only links can move {_SAVED}", f"{key}.{name}")
