@@ -110,7 +110,7 @@ def test_any_links_get_ports_of_their_rates(data: st.DataObject) -> None:
     ("change", "reason"),
     [
         ({"hosts": ["h1", "h2", "h4", "h3"]}, "host 'h3' would have another number .* only links can move"),
-        ({"switches": ["leaf2", "leaf1", "spine1", "spine2"]}, "switch 'leaf1' would have another number .* only links can move"),
+        ({"switches": ["leaf2", "leaf1", "spine1", "spine2"]}, "switch 'leaf1' would have another number"),
         ({"port": 9}, "'leaf1' cannot be linked to 'leaf2': port 9 is no free port of 1 Gbit/s in the fabric file"),
         (
             {"rate": "2 Gbit/s"},
