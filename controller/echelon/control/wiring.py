@@ -77,6 +77,13 @@ class Wiring:
         )
 
 
+def as_written(cable: CableLink) -> Document:
+    """Return a link as a fabric file has it, with its ports."""
+    ends = (cable.a, cable.b)
+    ports = {end.node: end.port for end in ends if end.port}
+    return {"between": [end.node for end in ends], "ports": ports, "rate": rate_words(cable.rate_bps)}
+
+
 def moved_to(file: Fabric, now: Fabric, spec: FabricSpec) -> Fabric:
     """Return the fabric with the links of a specification.
 

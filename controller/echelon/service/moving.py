@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from echelon.control.errors import one_line
-from echelon.control.wiring import Wiring
-from echelon.service.api.links import CableResource
+from echelon.control.wiring import Wiring, as_written
 from echelon.southbound.errors import SouthboundError
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ async def switched(command: Sequence[str], directory: Path, wiring: Wiring) -> s
     """Run the command of the optical switch. Return the reason, in one line, why the links do not stand."""
     assert wiring.then is not None
     of = {"links": wiring.then.cables, "come": wiring.coming, "go": wiring.going}
-    order = {key: [CableResource.of(cable).model_dump() for cable in cables] for key, cables in of.items()}
+    order = {key: [as_written(cable) for cable in cables] for key, cables in of.items()}
     try:
         process = await asyncio.create_subprocess_exec(
             *command,

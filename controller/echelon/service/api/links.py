@@ -7,7 +7,7 @@ from pydantic import Field
 
 from echelon.control.moves import Stage
 from echelon.documents import Section
-from echelon.fabric.load import FabricSpec, rate_words
+from echelon.fabric.load import FabricSpec
 from echelon.service.api.dryruns import DryRunResource, rehearsed
 from echelon.service.api.settings import Resource
 
@@ -53,12 +53,6 @@ class CableResource(Resource):
     """The ports of switches."""
     rate: str
 
-    @classmethod
-    def of(cls, cable: "CableLink") -> "CableResource":
-        """Return a link. Port 0 is that of a host."""
-        ports = {end.node: end.port for end in (cable.a, cable.b) if end.port}
-        return cls(between=(cable.a.node, cable.b.node), ports=ports, rate=rate_words(cable.rate_bps))
-
 
 class MoveResource(Resource):
     """The move of links that is under way."""
@@ -78,14 +72,16 @@ class MoveResource(Resource):
     @classmethod
     def of(cls, machine: "Machine") -> "MoveResource":
         """Return the move that is under way."""
+        from echelon.control.wiring import as_written
+
         wiring, moves = machine.jobs.wiring, machine.moves
         lines = machine.jobs.lines.items() if wiring.then is not None else ()
         crossing = [name for name, line in lines if not wiring.avoided.isdisjoint(line.standing.links)]
         return cls(
             stage=moves.stage,
             problem=moves.waits,
-            go=tuple(map(CableResource.of, wiring.going)),
-            come=tuple(map(CableResource.of, wiring.coming)),
+            go=tuple(CableResource.model_validate(as_written(cable)) for cable in wiring.going),
+            come=tuple(CableResource.model_validate(as_written(cable)) for cable in wiring.coming),
             jobs={name: machine.progress.state(name)[1] for name in crossing},
         )
 
