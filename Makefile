@@ -148,6 +148,7 @@ soak: $(STAMP)
 	$(RUN)/python -m tests.soak restarts --sequences 500
 	$(RUN)/python -m tests.soak kills --runs 10 --kills 100 --deaths 0.3
 	$(RUN)/python -m tests.soak spines --kills 50
+	$(RUN)/python -m tests.soak moves --rounds 50
 	$(RUN)/python -m tests.soak agents --kills 200
 	$(RUN)/python -m tests.soak requests --requests 100000
 	$(RUN)/python -m tests.soak work --files 10000

@@ -25,6 +25,7 @@ from pydantic import BaseModel, SecretStr, TypeAdapter, ValidationError
 from echelon.control.errors import one_line
 from echelon.documents import parse_document, read_document
 from echelon.errors import Code, CodedError
+from echelon.fabric.load import FabricSpec
 from echelon.jobs.spec import JobSpec
 from echelon.quantities import shown
 from echelon.service.api.dryruns import DryRunResource
@@ -35,7 +36,7 @@ from echelon.service.api.jobs import (
     JobSummary,
     ReportedIteration,
 )
-from echelon.service.api.links import LinkResource
+from echelon.service.api.links import LinkResource, MoveResource
 from echelon.service.api.plan import PlanResource
 from echelon.service.api.policy import PolicyResource
 from echelon.service.api.status import EventResource, StatusResource
@@ -350,6 +351,23 @@ class Client:
         """Return what `set_link` would change."""
         return self._rehearse("PUT", _path("links", a, b), {"state": state, "force": force})
 
+    def move(self) -> MoveResource:
+        """Return the move of links that is under way."""
+        return self._get(MoveResource, "/links/move")
+
+    def move_links(self, fabric: str | Path | Mapping[str, Any]) -> MoveResource:
+        """Let the fabric have other links, those of the path of a fabric file or of its mapping. The links that there
+        are end a move under way. Raise `DocumentError` for what is no fabric; nothing was sent then."""
+        return self._send(MoveResource, "PUT", "/links", _fabric(fabric))
+
+    def rehearse_move(self, fabric: str | Path | Mapping[str, Any]) -> DryRunResource:
+        """Return what `move_links` would change."""
+        return self._rehearse("PUT", "/links", _fabric(fabric))
+
+    def confirm_move(self) -> MoveResource:
+        """Say that the links of the move under way stand."""
+        return self._send(MoveResource, "POST", "/links/move", {})
+
     # --- the service -----------------------------------------------------------------------------------------------
 
     def status(self) -> StatusResource:
@@ -522,6 +540,13 @@ class Client:
             why = one_line(str(error)) or type(error).__name__
         hint = "check ca, certificate and address" if "SSL" in why else "check that the service runs at that address"
         return ClientError(None, f"{endpoint} does not answer: {why} ({hint})", code="no-answer")
+
+
+def _fabric(fabric: str | Path | Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mapping of a fabric, checked."""
+    data, source = (dict(fabric), "fabric") if isinstance(fabric, Mapping) else (read_document(fabric), str(fabric))
+    parse_document(FabricSpec, data, source)
+    return data
 
 
 def _registration(job: str | Path | Mapping[str, Any], replace: bool) -> tuple[str, str, Mapping[str, Any]]:

@@ -17,6 +17,7 @@ RUNS = {
     "control": ("tests.soak.control", "random sequences of events, crashes included, through the controller"),
     "kills": ("tests.soak.kills", "SIGKILLs of a real service at random moments"),
     "spines": ("tests.soak.spines", "SIGKILLs of a spine at random moments, under load"),
+    "moves": ("tests.soak.moves", "moves of links in a running fabric while jobs send"),
     "agents": ("tests.soak.agents", "SIGKILLs of agents at random moments"),
     "requests": ("tests.soak.requests", "random requests to a real service"),
     "strangers": ("tests.soak.strangers", "clients without a token that hold connections, against an operator"),

@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sequences", type=int, default=10_000, help="how many sequences (default: %(default)s)")
     parser.add_argument("--events", type=int, default=50, help="events in each (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="of the first sequence (default: %(default)s)")
+    parser.add_argument("--moves", action="store_true", help="let links move, too")
     parser.add_argument("--processes", type=int, default=os.cpu_count(), help="default: one for each processor")
 
 
@@ -31,7 +32,8 @@ def run(options: argparse.Namespace) -> int:
     seeds = range(options.seed, options.seed + options.sequences)
     with ProcessPoolExecutor(options.processes) as pool:
         for number, (seed, failure) in enumerate(
-            zip(seeds, pool.map(partial(_fault, options.events), seeds, chunksize=_CHUNK), strict=True), start=1
+            zip(seeds, pool.map(partial(_fault, options.events, options.moves), seeds, chunksize=_CHUNK), strict=True),
+            start=1,
         ):
             if failure is not None:
                 failures[seed] = failure
@@ -45,10 +47,10 @@ def run(options: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _fault(events: int, seed: int) -> str | None:
+def _fault(events: int, moves: bool, seed: int) -> str | None:
     """Return the fault of one sequence; None: there is none."""
     try:
-        play(seed, events)
+        play(seed, events, moves=moves)
     except Exception:
         return traceback.format_exc(limit=-4)
     return None

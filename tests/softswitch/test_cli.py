@@ -117,7 +117,7 @@ def test_options_may_stand_on_either_side_of_the_dashes() -> None:
     assert (options.cpu_port, options.queues, options.pcap) == (9, 8, Path())
 
 
-@pytest.mark.parametrize("tool", [[], ["compile"], ["stf"], ["tofino"]])
+@pytest.mark.parametrize("tool", [[], ["compile"], ["optical"], ["stf"], ["tofino"]])
 def test_help_is_for_people(capsys: pytest.CaptureFixture[str], tool: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([*tool, "-h"])

@@ -28,7 +28,7 @@ from echelon.cli.usage import BAD_INPUT, FAILED, fail
 
 if TYPE_CHECKING:
     from echelon.client import Client
-    from echelon.service.api.links import LinkResource
+    from echelon.service.api.links import LinkResource, MoveResource
     from echelon.service.api.plan import ChoiceResource, PlanResource, RankingResource
     from echelon.service.api.policy import PolicyResource
     from echelon.service.api.status import EventResource, StatusResource
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 switch = typer.Typer(help="Switches: list, show, take.", no_args_is_help=True)
 plan = typer.Typer(help="The plan: show, diff.", no_args_is_help=True)
 policy = typer.Typer(help="The policy: show, set.", no_args_is_help=True)
-link = typer.Typer(help="Links: list, drain, restore.", no_args_is_help=True)
+link = typer.Typer(help="Links: list, drain, restore, move.", no_args_is_help=True)
 
 
 def _ago(at: float | None) -> str:
@@ -367,6 +367,15 @@ _LINKS = (
     Column("problem", wraps=True),
 )
 
+_STAGES = {
+    "standing": "stand",
+    "routing": "are to move: flows take other paths",
+    "draining": "are to move: packets on their way pass",
+    "moving": "move",
+    "installing": "have moved: switches get the plan for them",
+}
+_POLL_S = 0.1
+
 End = Annotated[str, typer.Argument(help="A switch at one end.", metavar="A", autocompletion=completion.switches)]
 OtherEnd = Annotated[
     str, typer.Argument(help="The switch at the other end.", metavar="B", autocompletion=completion.switches)
@@ -420,6 +429,54 @@ def _set_link(client: Client, a: str, b: str, state: str, force: bool, dry_run: 
         typer.echo(f"link {found.a} - {found.b} is {found.state}")
 
     return client.set_link(a, b, state, force=force), show
+
+
+@link.command()
+@on_service
+def move(
+    client: Client,
+    fabric: Annotated[
+        Path | None,
+        typer.Argument(help="A fabric file with the same hosts and switches; default: show the move.", metavar="FILE"),
+    ] = None,
+    moved: Annotated[bool, typer.Option("--moved", help="Say that the links have moved and stand.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the links stand and plans use them.")] = False,
+    timeout: Annotated[float, typer.Option(help="Longest wait in seconds, with --wait.", min=0)] = 60.0,
+    dry_run: dryruns.DryRun = False,
+    as_json: tables.AsJson = False,
+) -> None:
+    """Move links from port to port while jobs run, so that the fabric has those of a file.
+
+    Flows first take other paths, and packets on their way pass. Then an optical switch moves the links, or you do, and
+    say so with --moved. The file with the links that there are ends a move that has not begun. With --wait, status 1
+    means that the links do not stand yet.
+
+    Example: echelon link move new.yaml --wait
+    """
+    if fabric is not None and dry_run:
+        found = client.rehearse_move(fabric)
+        (tables.show_json if as_json else dryruns.show)(found)
+        return
+    if moved and fabric is not None:
+        fail("--moved takes no FILE (say first that links are to move, then that they have moved)")
+    shown = client.move_links(fabric) if fabric else client.confirm_move() if moved else client.move()
+    over_s = time.monotonic() + timeout
+    while wait and shown.stage != "standing" and time.monotonic() < over_s:
+        if shown.stage == "moving" and shown.problem is not None:
+            break
+        time.sleep(_POLL_S)
+        shown = client.move()
+    (tables.show_json if as_json else _show_move)(shown)
+    if wait and shown.stage != "standing":
+        raise typer.Exit(FAILED)
+
+
+def _show_move(found: MoveResource) -> None:
+    tables.pairs([("links", _STAGES[found.stage]), *([("problem", found.problem)] if found.problem else [])])
+    for title, cables in (("go", found.go), ("come", found.come)):
+        ends = ([f"{end} port {of.ports[end]}" if end in of.ports else end for end in of.between] for of in cables)
+        _list(title, [" - ".join(both) for both in ends])
+    _list("jobs over links that go", [f"{job}: {why}" if why else job for job, why in found.jobs.items()])
 
 
 # --- changes, and all at a glance ------------------------------------------------------------------------------------

@@ -5,7 +5,8 @@ The shell promises:
 
 - every `Save` is answered by one `Saved` or `SaveFailed`; saves take effect in the order in which they were asked for;
 - every `Work` is answered by the event that its `run` returns, and every `ReadCounters` by one event for its switch;
-- a `SetAlarm` is answered by its alarm, after the delay.
+- a `SetAlarm` is answered by its alarm, after the delay;
+- an `AdvanceMove` is answered by `MoveAdvanced`.
 
 A crash may come between any two of them. What was saved, and what switches hold, is all that survives it.
 """
@@ -35,6 +36,7 @@ from echelon.control.lines import Alone
 from echelon.control.planning import DecisionDue, MakePolicy, Planned, Planner, PlanningError, PlanRequest
 from echelon.control.records import Changes
 from echelon.control.rehearsal import Situation, outcome
+from echelon.control.wiring import Wiring
 from echelon.documents import DocumentError
 from echelon.execution import duration_s
 from echelon.fabric.model import Fabric
@@ -47,7 +49,7 @@ from echelon.telemetry.tracker import head_flow
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a client's request: the job, policy or link's ends that the request is about."""
+    """The answer to a client's request: the job, policy, link's ends or move that the request is about."""
 
     request: int
     value: Any
@@ -110,6 +112,15 @@ class RaiseTerm:
 
     switch: str
     election_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdvanceMove:
+    """The order to wait until nothing is on its way over the links that go, or, if the move is begun, to move them,
+    which may have moved already."""
+
+    number: int
+    wiring: Wiring
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +326,7 @@ Effect: TypeAlias = (
     | AcknowledgeDigests
     | SetAlarm
     | RaiseTerm
+    | AdvanceMove
     | UseTerm
     | BuildJob
     | PlanningWork

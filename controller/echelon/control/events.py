@@ -13,7 +13,9 @@ from echelon.control.jobstore import ChosenPolicy
 from echelon.control.lines import Alone
 from echelon.control.planning import DueSearch, Planned
 from echelon.control.rehearsal import ChangeOutcome, Situation
+from echelon.control.wiring import Wiring
 from echelon.documents import DocumentError
+from echelon.fabric.load import FabricSpec
 from echelon.jobs.spec import JobSpec
 from echelon.lowering.identity import FiveTuple
 from echelon.lowering.intent import TableEntry
@@ -120,6 +122,27 @@ class SetLink:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveLinks:
+    """A client wants the fabric to have other links. Those that it has already end a move that has not begun."""
+
+    request: int
+    spec: FabricSpec
+
+
+@dataclass(frozen=True, slots=True)
+class TurnLinks:
+    """A client says that the links of the move under way stand, or the controller itself (`OWN`) goes on with it."""
+
+    request: int
+    before: Wiring
+    after: Wiring
+
+
+OWN = 0
+"""The number of a request that no client has made, and that is not answered."""
+
+
+@dataclass(frozen=True, slots=True)
 class AwaitJob:
     """A client waits until a job is installed or unplanned."""
 
@@ -134,7 +157,9 @@ class StopWaiting:
     request: int
 
 
-ChangeRequest: TypeAlias = RegisterJob | RemoveJob | ReportDistances | ReportConnections | ChoosePolicy | SetLink
+ChangeRequest: TypeAlias = (
+    RegisterJob | RemoveJob | ReportDistances | ReportConnections | ChoosePolicy | SetLink | MoveLinks | TurnLinks
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +287,14 @@ class TimedAlone:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveAdvanced:
+    """That is done, in answer to `AdvanceMove`, or the reason why it is not."""
+
+    number: int
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TakeSwitch:
     """A client asks to take a switch back from another controller."""
 
@@ -290,7 +323,7 @@ class TermFailed:
 class Alarm:
     """A timer, as the machine sets it and the shell gives it back when its time has come."""
 
-    what: Literal["coalesce", "save", "hold", "term", "search", "outage"]
+    what: Literal["coalesce", "save", "hold", "term", "search", "outage", "move"]
     number: int = 0
     """The sequence number within its kind; an alarm that is no longer awaited is ignored."""
     switch: str = ""
@@ -327,6 +360,7 @@ Event: TypeAlias = (
     | CountersRead
     | CountersFailed
     | TimedAlone
+    | MoveAdvanced
     | TakeSwitch
     | TermSaved
     | TermFailed

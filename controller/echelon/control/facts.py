@@ -95,6 +95,29 @@ class LinkChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveFailed:
+    """The optical switch has not moved the links. It is told again."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinksMoved:
+    """The fabric has other links, and the switches hold a plan for them."""
+
+    going: int
+    coming: int
+    by_hand: bool
+    """Whether a client has said that they stand."""
+    seconds: dict[str, float]
+    """How long each phase has taken: routing, draining, moving, installing."""
+
+    def __str__(self) -> str:
+        """Return what has moved."""
+        return f"{self.going} links gone, {self.coming} new"
+
+
+@dataclass(frozen=True, slots=True)
 class LinksDown:
     """Links have gone down by themselves, or are up again."""
 
@@ -273,6 +296,8 @@ Fact: TypeAlias = (
     | IterationsMeasured
     | PolicyChosen
     | LinkChanged
+    | MoveFailed
+    | LinksMoved
     | LinksDown
     | PlanAdopted
     | PlanRefused

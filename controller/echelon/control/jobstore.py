@@ -11,13 +11,14 @@ from echelon.control.errors import RefusedError, UnknownError
 from echelon.control.jobs import RegisteredJob, free_number, from_document
 from echelon.control.lines import JobLine
 from echelon.control.records import Changes, Snapshot
+from echelon.control.wiring import LinkEnds, Wiring, ends_of, links_of
 from echelon.documents import DocumentError, suggestion
 from echelon.fabric.model import Fabric
 
-LinkEnds = tuple[str, str]
-"""The two ends of a link, in the order of their names."""
+__all__ = ["ChosenPolicy", "JobStore", "LinkEnds", "ends_of"]
 
 _DRAINED = "drained"
+_LINKS = "links"
 _NUMBER = "job_number"
 _POLICY = "policy"
 
@@ -68,10 +69,14 @@ class JobStore:
         self.down: frozenset[LinkEnds] = frozenset()
         """Links that are down by themselves and that plans avoid. They are not saved: whoever leads sees it anew."""
         self.fabric = fabric
-        """The fabric without the drained links, and without those that are down where there are other paths."""
+        """The fabric without the drained links, and without those that are down or go where there are other paths."""
         self.generation = 0
-        self.whole_fabric = fabric
-        """The fabric with all links."""
+        self.file_fabric = fabric
+        """The fabric as its file has it."""
+        self.wiring = Wiring(fabric)
+        """The links that there are, and the move of links that is under way."""
+        self.is_outdated = False
+        """Whether moves were saved that no longer hold, because the file has other links since."""
         self._max_jobs = max_jobs
         self._last_number = 0
 
@@ -88,10 +93,17 @@ class JobStore:
         self._last_number = int(settings.get(_NUMBER, {}).get("last", 0))
         if _POLICY in settings:
             self.policy = ChosenPolicy(settings[_POLICY]["name"], dict(settings[_POLICY]["parameters"]))
-        known = {ends_of(cable.a.node, cable.b.node) for cable in self.whole_fabric.cables}
+        if _LINKS in settings:
+            saved = Wiring.from_document(settings[_LINKS], self.file_fabric)
+            self.wiring, self.is_outdated = saved or self.wiring, saved is None
         links = (ends_of(a, b) for a, b in settings.get(_DRAINED, {}).get("links", []))
-        self.drained = frozenset(links) & known
+        self.drained = frozenset(links) & links_of(self.whole_fabric)
         self.fabric = self.fabric_without(self.drained)
+
+    @property
+    def whole_fabric(self) -> Fabric:
+        """The fabric with all links."""
+        return self.wiring.now
 
     def known(self, name: str) -> RegisteredJob:
         """Return the job of that name. Raises `UnknownError`."""
@@ -186,14 +198,29 @@ class JobStore:
         self.fabric = self.fabric_without(self.drained)
         self.generation += 1
 
+    def change_wiring(self, wiring: Wiring) -> Changes:
+        """Return what to save of links that move; `use_wiring` applies it."""
+        drained = self.change_links(self.drained & links_of(wiring.now))
+        return Changes({("settings", _LINKS): wiring.to_document(self.file_fabric), **drained.puts})
+
+    def use_wiring(self, wiring: Wiring) -> None:
+        """Hold links that are saved. A link that has gone is no longer drained."""
+        before, known = self.wiring, links_of(wiring.now)
+        self.wiring, self.drained, self.down = wiring, self.drained & known, self.down & known
+        self.is_outdated = False
+        if (wiring.now, wiring.avoided) != (before.now, before.avoided):
+            self.fabric = self.fabric_without(self.drained)
+            self.generation += 1
+
     def fabric_without(self, drained: frozenset[LinkEnds]) -> Fabric:
         """Return the fabric as it would be with these links drained."""
-        return self.whole_fabric.without(drained, self.down)
+        return self.whole_fabric.without(drained, self.down | self.wiring.avoided)
 
-
-def ends_of(a: str, b: str) -> LinkEnds:
-    """Return a link's name, whichever end comes first."""
-    return (a, b) if a < b else (b, a)
+    def fabric_after(self, wiring: Wiring) -> Fabric:
+        """Return the fabric as it would be after a move, with the drained links and those that are down."""
+        fabric = wiring.then or wiring.now
+        known = links_of(fabric)
+        return fabric.without(self.drained & known, self.down & known)
 
 
 def _turn(job: RegisteredJob) -> tuple[float, int]:

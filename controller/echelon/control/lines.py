@@ -180,6 +180,8 @@ class Progress:
     switches: Mapping[str, SwitchLine]
     down: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """The links that are down though the plan may lead over them, with the problem of a job of which it does."""
+    moving: frozenset[tuple[str, str]] = frozenset()
+    """The links that may have moved though the plan leads over them where there is no other path (`move`)."""
     _pending: set[str] = field(default_factory=set)
     """Jobs with a change that is planned and not on every switch yet."""
     _unplanned: set[str] = field(default_factory=set)
@@ -287,6 +289,10 @@ class Progress:
         self._counts = None
         self.switches[switch].refuse(problem)
 
+    def move(self, links: frozenset[tuple[str, str]]) -> None:
+        """Note which links may have moved."""
+        self._counts, self.moving = None, links
+
     def lost(self, switch: str) -> None:
         """Note that there is no session with a switch, so that its entries are not known."""
         self._counts = None
@@ -299,7 +305,7 @@ class Progress:
             return ("unplanned", standing.problem) if standing.problem else ("accepted", None)
         cut = min(self.down.keys() & standing.links, default=None) if self.down else None
         problem = None if cut is None else self.down[cut]
-        if self._is_installed(standing):
+        if self._is_installed(standing) and self.moving.isdisjoint(standing.links):
             return "installed", problem
         refusals = (self.switches[switch].refusal for switch in standing.switches)
         return "planned", next((one for one in refusals if one is not None), problem)
@@ -310,7 +316,7 @@ class Progress:
             # Mostly all switches hold the newest intents: then there is no need to ask about each job's.
             held = min((one.holds if one.is_sure else 0 for one in self.switches.values()), default=0)
             self._counts = Counter(
-                "installed" if 0 < (line.standing.version or 0) <= held else self.state(name)[0]
+                "installed" if not self.moving and 0 < (line.standing.version or 0) <= held else self.state(name)[0]
                 for name, line in self.jobs.items()
             )
         return self._counts

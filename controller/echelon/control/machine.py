@@ -13,7 +13,7 @@ one for each switch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from echelon.control.events import ChangeRequest, Event, Instant, Request
 from echelon.control.jobs import RegisteredJob
 from echelon.control.jobstore import ChosenPolicy, JobStore, LinkEnds
 from echelon.control.lines import Progress, SwitchLine
+from echelon.control.moves import Moves
 from echelon.control.outages import Outages
 from echelon.control.planning import Planned, Planner, PlanRequest
 from echelon.control.planning_turns import CARRIED, RETRY_S, PlanPipeline, Searches
@@ -31,6 +32,7 @@ from echelon.control.reactive import Reactions
 from echelon.control.records import Snapshot
 from echelon.control.reports import Following, check_iterations
 from echelon.control.requests import DryRuns, Requests
+from echelon.control.wiring import Wiring
 from echelon.fabric.model import Fabric
 from echelon.lowering.trees import needed
 from echelon.southbound.events import (
@@ -74,6 +76,8 @@ class Settings:
     """Whether plans avoid links that are down."""
     reroute_after_s: float = 2.0
     """The time after which the links of a switch that does not answer, or of a port that is down, are down."""
+    moved_by_hand: bool = True
+    """Whether a person moves links and says so; otherwise the shell has an optical switch."""
     starts_known: bool = False
     """Whether jobs begin when their graphs say, as those of a run do."""
 
@@ -127,7 +131,8 @@ class Machine:
         self._pipeline = PlanPipeline(planner)
         self._reactions = Reactions()
         self.searches = Searches(after_s=settings.search_after_s, again=settings.search_again)
-        self._requests = Requests(self.jobs, self.progress, settings.fabric, settings.flows_per_job)
+        self.moves = Moves(settings.moved_by_hand)
+        self._requests = Requests(self.jobs, self.progress, settings.flows_per_job, lambda: self.moves.is_switching)
         self._dry_runs = DryRuns(self.jobs, self._requests)
         self._waiters: dict[int, str] = {}
         """The job that the client waits for, by request."""
@@ -216,7 +221,7 @@ class Machine:
     def _react_to(self, event: Event, now: Instant) -> list[Effect]:
         match event:
             case events.Started():
-                return [*self.outages.start(), *self._want_plan()]
+                return [*self.outages.start(), *self._want_plan(), *self._forget_outdated(now)]
             case events.LeadershipLost():
                 return self._end()
             case _ if isinstance(event, ChangeRequest):
@@ -240,8 +245,13 @@ class Machine:
                 return self._requests.saved(request, now)
             case events.SaveFailed(None, failure):
                 return self._pipeline.save_failed(str(failure))
+            case events.SaveFailed(events.OWN, failure):
+                return [*self._requests.failed(events.OWN, failure, now), *self.moves.failed()]
             case events.SaveFailed(int(request), failure):
                 return self._requests.failed(request, failure, now)
+            case events.MoveAdvanced():
+                told, order = self.moves.advanced(event)
+                return [*told, *self._save_links(order, now)]
             case events.PlanMade(planned):
                 work = self._pipeline.work
                 told = self.searches.improved(work.group) if isinstance(work, effects.Improve) else []
@@ -327,6 +337,9 @@ class Machine:
                 self.searches.rested(alarm.number)
             case "term":
                 return [effects.RaiseTerm(alarm.switch, alarm.number)]
+            case "move":
+                again, order = self.moves.again(alarm.number)
+                return [*again, *self._save_links(order, now), *self._forget_outdated(now)]
             case "outage" if (fact := self.outages.ring(alarm.number, now)) is not None:
                 if self._settings.reroute and self.outages.links.keys() != self.jobs.down:
                     self.jobs.avoid_links(self.outages.links)
@@ -338,7 +351,46 @@ class Machine:
     def _told_down(self) -> Mapping[LinkEnds, str]:
         """Return the problem of a job whose path leads over a link that is down, by link."""
         hint = "there is no other path" if self._settings.reroute else "`echelon link drain` leads around it"
-        return {(a, b): f"link {a} - {b} is down: {why}; {hint}" for (a, b), why in self.outages.links.items()}
+        moves = "moves, and there is no other path until the new links stand"
+        return {
+            **{(a, b): f"link {a} - {b} is down: {why}; {hint}" for (a, b), why in self.outages.links.items()},
+            **{(a, b): f"link {a} - {b} {moves}" for a, b in self.jobs.wiring.avoided},
+        }
+
+    # -- links that move -----------------------------------------------------------------------------------------------
+
+    def _save_links(self, order: events.TurnLinks | None, now: Instant) -> list[Effect]:
+        return [] if order is None else self._requests.queue(order, now)
+
+    def _forget_outdated(self, now: Instant) -> list[Effect]:
+        """Forget moves that were saved before the fabric file had other links."""
+        wiring = self.jobs.wiring
+        order = events.TurnLinks(events.OWN, wiring, Wiring(wiring.now)) if self.jobs.is_outdated else None
+        return self._save_links(order, now)
+
+    def _rewire(self, now: Instant) -> list[Effect]:
+        """Take up the links as they are saved now."""
+        wiring, out = self.jobs.wiring, list[Effect]()
+        if wiring.now is not self.outages.fabric:
+            self.outages.rewire(wiring.now)
+            if self._settings.reroute and self.outages.links.keys() != self.jobs.down:
+                self.jobs.avoid_links(self.outages.links)
+            timed = [line for line in self.jobs.lines.values() if line.alone is not None]
+            out += [effects.TimeAlone(line.registered, line.generation, self.jobs.fabric) for line in timed]
+        self.progress.move(wiring.avoided if wiring.begun else frozenset())
+        return out + self.moves.follow(wiring, self.jobs.generation, now.s)
+
+    def _lacking(self, version: int, switches: Collection[str] | None) -> Sequence[str]:
+        """Return which of these switches do not hold a version yet; None: which of all that can be reached. A switch
+        that is down forwards nothing."""
+        if switches is None:
+            lines = self._switches.items()
+            return [name for name, line in lines if line.state in ("writing", "ready") and line.holds < version]
+        return [
+            name
+            for name in sorted(self._switches.keys() & switches)
+            if not self._switches[name].surely_holds(version) and not self.outages.is_down(name)
+        ]
 
     def _end(self) -> list[Effect]:
         self._over = True
@@ -378,7 +430,7 @@ class Machine:
 
     def _hold(self, version: int) -> bool:
         """Return whether every switch that has a session, and refuses nothing, has acknowledged that version."""
-        return all(line.holds >= version for line in self._switches.values() if line.state in ("writing", "ready"))
+        return not self._lacking(version, None)
 
     def _judge(self, fact: facts.Fact) -> list[Effect]:
         """Compare a timed iteration with the prediction."""
@@ -414,7 +466,7 @@ class Machine:
         """Take what a host measured, and replace the sizes of a job's flows by it."""
         try:
             job = self.jobs.known(report.job)
-            check_iterations(report, job, self._settings.fabric)
+            check_iterations(report, job, self.jobs.whole_fabric)
         except ServiceError as error:
             return [effects.Refuse(report.request, error)]
         line = self.jobs.lines[report.job]
@@ -433,7 +485,7 @@ class Machine:
 
     def _advance(self, now: Instant) -> list[Effect]:
         """Go on with whatever can go on, until nothing can."""
-        out: list[Effect] = []
+        out = self._rewire(now) if self.jobs.wiring is not self.moves.wiring else []
         taken = self._pipeline.pop_ready()
         if taken is not None:
             work, planned = taken
@@ -445,6 +497,7 @@ class Machine:
             out += self._want_plan()
         if self._reactions.holding is not None and self._hold(self._reactions.holding):
             out += self._reactions.finish()
+        out += self.moves.advance(self._lacking, now.s)
         if self.in_force is not None:
             out += self._reactions.advance(self.in_force.planned.intents)
         out += self._next_work(now)
@@ -500,6 +553,7 @@ class Machine:
     def _adopt(self, planned: Planned, now: Instant) -> list[Effect]:
         """Put a plan into force."""
         self._plans.end()
+        self.moves.adopted(planned.version, self._plans.planned)
         self._problem = _left_out(planned)
         if self._is_planned:
             self.progress.down = self._told_down()

@@ -46,7 +46,9 @@ class Outages:
 
     def __init__(self, fabric: Fabric, grace_s: float) -> None:
         self.links: Mapping[LinkEnds, str] = {}
-        self._fabric = fabric
+        self.fabric = fabric
+        self._ports = fabric.ports
+        """The ports that are watched, with or without a link."""
         self._grace_s = grace_s
         self._watches: dict[Subject, _Watch] = {(name, None): _Watch(fails=True) for name in fabric.switches}
         self._alarms = 0
@@ -63,7 +65,7 @@ class Outages:
 
     def see_ports(self, switch: str, down: frozenset[int]) -> list[SetAlarm]:
         """Note which ports of a switch are down."""
-        ports = sorted(self._fabric.ports[switch])
+        ports = sorted(self._ports[switch])
         return [alarm for port in ports for alarm in self._see((switch, port), port in down)]
 
     def ring(self, number: int, now: Instant) -> LinksDown | None:
@@ -75,12 +77,23 @@ class Outages:
         if watch.is_down:
             watch.outages = 1 + (watch.outages if now.s - watch.down_s < QUIET_S else 0)
             watch.down_s = now.s
-        # Of a link with several reasons, that of a switch is told.
-        causes = sorted((one for one, its in self._watches.items() if its.is_down), key=lambda one: one[1] is None)
-        self.links = {ends: _reason(one) for one in causes for ends in self._links_of(one)}
+        self.rewire(self.fabric)
         switch, port = subject
-        of_switch = {ends for one in causes if one[0] == switch for ends in self._links_of(one)}
+        of_switch = {ends for one in self._causes() if one[0] == switch for ends in self._links_of(one)}
         return LinksDown(switch, port, watch.is_down, len(of_switch))
+
+    def rewire(self, fabric: Fabric) -> None:
+        """Tell which links of a fabric are down, whose ports have other links than before."""
+        self.fabric = fabric
+        self.links = {ends: _reason(one) for one in self._causes() for ends in self._links_of(one)}
+
+    def is_down(self, switch: str) -> bool:
+        """Return whether a switch has not answered for the grace time."""
+        return self._watches[switch, None].is_down
+
+    def _causes(self) -> list[Subject]:
+        # Of a link with several reasons, that of a switch is told.
+        return sorted((one for one, its in self._watches.items() if its.is_down), key=lambda one: one[1] is None)
 
     def _see(self, subject: Subject, fails: bool) -> list[SetAlarm]:
         watch = self._watches.setdefault(subject, _Watch())
@@ -100,7 +113,7 @@ class Outages:
 
     def _links_of(self, subject: Subject) -> Iterator[LinkEnds]:
         switch, port = subject
-        for its, other in self._fabric.ports[switch].items():
+        for its, other in self.fabric.ports[switch].items():
             if port in (None, its):
                 yield ends_of(switch, other)
 

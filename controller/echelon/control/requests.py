@@ -5,7 +5,7 @@ runs are checked and built in the same way, then planned and compared.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from echelon.control import effects, events, facts, reports
 from echelon.control.effects import Effect
 from echelon.control.errors import ConflictError, RefusedError, ServiceError, UnavailableError, UnknownError
-from echelon.control.events import ChangeRequest, Instant
+from echelon.control.events import OWN, ChangeRequest, Instant
 from echelon.control.jobs import RegisteredJob, check_hosts, check_size
 from echelon.control.jobstore import JobStore, LinkEnds, ends_of
 from echelon.control.lines import Progress
 from echelon.control.planning import Planned, Planner, PlanRequest
 from echelon.control.rehearsal import Situation
+from echelon.control.wiring import Wiring, moved_to
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import stranded
@@ -44,6 +45,8 @@ class Change:
     """The job as it will be; None: the change is not about the contents of a job."""
     drained: frozenset[LinkEnds] = frozenset()
     """The drained links as they will be."""
+    wiring: Wiring | None = None
+    """The links as they will be, if the change is about moving them."""
     saving: bool = False
 
 
@@ -52,11 +55,14 @@ class Requests:
     concurrently.
     """
 
-    def __init__(self, jobs: JobStore, progress: Progress, fabric: Fabric, flows_per_job: int) -> None:
+    def __init__(
+        self, jobs: JobStore, progress: Progress, flows_per_job: int, is_switching: Callable[[], bool]
+    ) -> None:
+        """`is_switching` says whether the optical switch moves links now."""
         self._jobs = jobs
         self._progress = progress
-        self._fabric = fabric
         self._flows_per_job = flows_per_job
+        self._is_switching = is_switching
         self._queues: dict[str, deque[ChangeRequest]] = {}
         """The change whose turn it is and those that wait for it, by job."""
         self._turns: dict[int, Change] = {}
@@ -98,7 +104,7 @@ class Requests:
         for queue in self._queues.values():
             turn = self._turns.get(queue[0].request)
             first = 1 if turn is not None and turn.saving else 0
-            refused += [effects.Refuse(asked.request, error) for asked in list(queue)[first:]]
+            refused += [effects.Refuse(asked.request, error) for asked in list(queue)[first:] if asked.request != OWN]
             while len(queue) > first:
                 self._turns.pop(queue.pop().request, None)
         self._queues = {name: queue for name, queue in self._queues.items() if queue}
@@ -127,6 +133,8 @@ class Requests:
                 return Change(asked)
             case events.SetLink():
                 return Change(asked, drained=self._links_with(asked))
+            case events.MoveLinks() | events.TurnLinks():
+                return Change(asked, wiring=self._wiring_with(asked))
 
     def _begin(self, asked: ChangeRequest, now: Instant) -> list[Effect]:
         try:
@@ -153,6 +161,11 @@ class Requests:
                 return self._save(change, self._jobs.change_policy(policy))
             case events.SetLink():
                 return self._save(change, self._jobs.change_links(change.drained))
+            case events.MoveLinks() | events.TurnLinks():
+                assert change.wiring is not None
+                if change.wiring is self._jobs.wiring:
+                    return [effects.Answer(asked.request, change.wiring), *self._next(asked, now)]
+                return self._save(change, self._jobs.change_wiring(change.wiring))
 
     def _registered(self, asked: events.RegisterJob, now: Instant) -> RegisteredJob:
         """Return the job as it would be: the very same object if nothing changes."""
@@ -199,6 +212,10 @@ class Requests:
         jobs |= {turn.job.name: turn.job for turn in self._turns.values() if turn.job is not None}
         return [job for job in jobs.values() if job.owner == owner and job.name != name]
 
+    @property
+    def _fabric(self) -> Fabric:
+        return self._jobs.whole_fabric
+
     def _links_with(self, asked: events.SetLink) -> frozenset[LinkEnds]:
         fabric, ends = self._fabric, ends_of(asked.a, asked.b)
         if all(ends_of(cable.a.node, cable.b.node) != ends for cable in fabric.cables):
@@ -217,18 +234,50 @@ class Requests:
 
     def _check_paths(self, asked: events.SetLink, ends: LinkEnds) -> None:
         """Raise `RefusedError` if jobs that have paths would have none without the link."""
-        jobs = [*self._graphs()]
         out = self._jobs.drained | self._jobs.down
-        without = stranded(self._fabric.without(out | {ends}), jobs)
-        already = stranded(self._fabric.without(out), [job for job in jobs if job.name in without])
-        lost = sorted(without.keys() - already.keys())
+        lost = self._lost(self._fabric.without(out | {ends}), self._fabric.without(out))
         if lost:
-            named = ", ".join(lost[:_NAMED]) + (f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else "")
             raise RefusedError(
-                f"without the link between '{asked.a}' and '{asked.b}', {len(lost)} job{'s' * (len(lost) > 1)} would "
-                f"have no path and leave the plan: {named} (remove them first, or force it)",
+                f"without the link between '{asked.a}' and '{asked.b}', {lost} (remove them first, or force it)",
                 code="no-route",
             )
+
+    def _lost(self, after: Fabric, before: Fabric) -> str:
+        """Return which jobs that have paths would have none, in words; empty: none of them."""
+        jobs = [*self._graphs()]
+        without = stranded(after, jobs)
+        already = stranded(before, [job for job in jobs if job.name in without])
+        lost = sorted(without.keys() - already.keys())
+        if not lost:
+            return ""
+        named = ", ".join(lost[:_NAMED]) + (f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else "")
+        return f"{len(lost)} job{'s' * (len(lost) > 1)} would have no path and leave the plan: {named}"
+
+    def _wiring_with(self, asked: events.MoveLinks | events.TurnLinks) -> Wiring:
+        """Return the links as they would be: the very same object if nothing changes."""
+        wiring = self._jobs.wiring
+        if isinstance(asked, events.MoveLinks):
+            return self._moved(wiring, Wiring(wiring.now, moved_to(self._jobs.file_fabric, wiring.now, asked.spec)))
+        if asked.before is not wiring or (asked.request != OWN and not wiring.begun):
+            raise ConflictError("no links are to move now (`echelon link move` says when)", code="refused")
+        if asked.request != OWN and self._is_switching():
+            raise ConflictError("the optical switch moves the links now (wait for it)", code="refused")
+        return asked.after
+
+    def _moved(self, wiring: Wiring, wanted: Wiring) -> Wiring:
+        if wiring.then is None:
+            if not wanted.going and not wanted.coming:
+                return wiring
+            if lost := self._lost(self._jobs.fabric_after(wanted), self._jobs.fabric):
+                raise RefusedError(f"with these links, {lost} (remove them or restore links first)", code="no-route")
+            return wanted
+        if {*wanted.coming} == {*wiring.coming} and {*wanted.going} == {*wiring.going}:
+            return wiring
+        if wanted.going or wanted.coming:
+            raise ConflictError("links move already (wait until they stand, or end that move first)", code="refused")
+        if self._is_switching():
+            raise ConflictError("the optical switch moves the links now (wait for it)", code="refused")
+        return Wiring(wiring.now)
 
     def _graphs(self) -> Iterator[Job]:
         for job in self._jobs.jobs.values():
@@ -278,13 +327,18 @@ class Requests:
             case events.SetLink(request, a, b, drained):
                 self._jobs.use_links(change.drained)
                 return [facts.LinkChanged(f"{a}-{b}", drained), effects.Answer(request, ends_of(a, b))]
+            case events.MoveLinks(request) | events.TurnLinks(request):
+                assert change.wiring is not None
+                self._jobs.use_wiring(change.wiring)
+                return [] if request == OWN else [effects.Answer(request, change.wiring)]
 
     def _keep(self, job: RegisteredJob, now: Instant) -> None:
         self._jobs.keep(job)
         self._progress.accepted(job.name, now.s)
 
     def _refuse(self, asked: ChangeRequest, error: ServiceError | DocumentError, now: Instant) -> list[Effect]:
-        return [effects.Refuse(asked.request, error), *self._next(asked, now)]
+        told = [] if asked.request == OWN else [effects.Refuse(asked.request, error)]
+        return [*told, *self._next(asked, now)]
 
     def _next(self, done: ChangeRequest, now: Instant) -> list[Effect]:
         """Begin with the next change of the same job."""
@@ -399,6 +453,9 @@ class DryRuns:
                 policy = chosen
             case events.SetLink():
                 fabric = store.fabric_without(change.drained)
+            case events.MoveLinks() | events.TurnLinks():
+                assert change.wiring is not None
+                fabric = store.fabric_after(change.wiring)
         return PlanRequest(tuple(jobs.values()), fabric, policy)
 
 
@@ -408,5 +465,5 @@ def _queue_of(asked: ChangeRequest) -> str:
             return spec.job
         case events.RemoveJob(job=name) | events.ReportDistances(job=name) | events.ReportConnections(job=name):
             return name
-        case events.ChoosePolicy() | events.SetLink():
+        case _:
             return _SETTINGS

@@ -330,7 +330,7 @@ def _key_lines(key: str, named: Mapping[str, HostSpec] | Mapping[str, SwitchSpec
 
 
 def _link(link: LinkSpec) -> str:
-    values: dict[str, object] = {"between": f"[{', '.join(link.between)}]", "rate": _rate(link.rate)}
+    values: dict[str, object] = {"between": f"[{', '.join(link.between)}]", "rate": rate_words(link.rate)}
     if link.delay:
         values["delay"] = _duration(link.delay)
     if link.ports:
@@ -344,7 +344,8 @@ def _flow(values: Mapping[str, object]) -> str:
     return f"{{{', '.join(words)}}}"
 
 
-def _rate(bits_per_second: int) -> str:
+def rate_words(bits_per_second: int) -> str:
+    """Return a rate as a fabric file has it, in the largest unit that fits."""
     for unit_bps, name in _RATES.items():
         if bits_per_second >= unit_bps and (text := _decimal(Fraction(bits_per_second, unit_bps))):
             return f"{text} {name}"

@@ -20,6 +20,7 @@ lease: 5 s                            # after which a silent leader is replaced 
 limits: {jobs: 1000, flows_per_job: 10000, body: 1 MB, connections: 1000, connections_per_address: 200}
 coalesce: 5 ms                        # changes within this time become one plan
 telemetry: {correct_distances: false, correct_sizes: false}  # go by what switches and agents see (observability.md)
+moves: {command: [], drain: 2 s}      # who moves links: a command, or by default a person; longest wait before
 log: {format: text, level: info}      # format: text or json (default: text on a terminal, else json)
 ```
 """
@@ -124,6 +125,10 @@ class ServiceConfig:
     coalesce_s: float
     correct_distances: bool
     correct_sizes: bool
+    move_command: tuple[str, ...]
+    """What moves links; empty: a person does."""
+    drain_s: float
+    """How long packets are waited for, at most, before links move."""
     log: LogSpec
     accept_empty: bool = False
     """Begin with an empty store even where there must have been jobs."""
@@ -160,6 +165,8 @@ def load_service_config(path: str | Path, targets: Mapping[str, Target[Any]] = T
         coalesce_s=float(spec.coalesce),
         correct_distances=spec.telemetry.correct_distances,
         correct_sizes=spec.telemetry.correct_sizes,
+        move_command=spec.moves.command,
+        drain_s=float(spec.moves.drain),
         log=spec.log,
     )
 

@@ -217,6 +217,13 @@ class TelemetrySpec(Section):
     """Replace sizes of job files by what agents measured."""
 
 
+class MovesSpec(Section):
+    command: tuple[Annotated[str, Field(strict=True, min_length=1)], ...] = ()
+    """The program that moves links, and its arguments (`echelon.service.moving`). Default: a person moves them."""
+    drain: Duration = Fraction(2)
+    """How long packets on their way over links that go are waited for, at most."""
+
+
 class LogSpec(Section):
     format: LogFormat | None = None
     """Default: text on a terminal, else json."""
@@ -253,6 +260,8 @@ class ServiceSpec(Section):
     """Changes within this time become one plan."""
     telemetry: TelemetrySpec = TelemetrySpec()
     """What is done with the reports of switches."""
+    moves: MovesSpec = MovesSpec()
+    """How links move from port to port."""
     log: LogSpec = LogSpec()
     """The log on standard error."""
 

@@ -8,6 +8,7 @@ from echelon.control.errors import UnavailableError
 from echelon.control.machine import InForce, Machine
 
 if TYPE_CHECKING:
+    from echelon.fabric.model import Fabric
     from echelon.service.config import ServiceConfig
     from echelon.service.leader import Leader
 
@@ -44,6 +45,11 @@ class ControllerService:
     def machine(self) -> Machine:
         """Return the leader's state. Raise as `leader`."""
         return self.leader.machine
+
+    @property
+    def fabric(self) -> Fabric:
+        """Return the fabric with all links: for a standby, as its file has it."""
+        return self.config.fabric if self.leading is None else self.leading.machine.jobs.whole_fabric
 
     @property
     def in_force(self) -> InForce:

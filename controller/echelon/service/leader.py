@@ -23,7 +23,7 @@ from echelon.control.machine import OVER, Machine, Settings
 from echelon.control.planning import Planner
 from echelon.control.records import Changes
 from echelon.documents import DocumentError
-from echelon.service import logs
+from echelon.service import logs, moving
 from echelon.service.loop import MachineLoop
 from echelon.service.store import Leadership, NotLeaderError, Store, StoreError
 from echelon.service.store.base import EmptyStoreError
@@ -141,6 +141,7 @@ class Leader(MachineLoop):
             reroute=config.reroute,
             reroute_after_s=config.reroute_after_s,
             search_after_s=_SEARCH_AFTER_S,
+            moved_by_hand=not config.move_command,
         )
         planner = Planner(capabilities, clock=time.perf_counter)
         try:
@@ -259,6 +260,8 @@ class Leader(MachineLoop):
                 self._set_alarm(effect)
             case effects.RaiseTerm():
                 self._start(self._raise_term(effect))
+            case effects.AdvanceMove():
+                self._start(self._advance_move(effect))
             case effects.UseTerm(term):
                 self._metrics.leadership(term)
                 self.switches.set_term(term)
@@ -285,6 +288,8 @@ class Leader(MachineLoop):
             case facts.PlanChosen(jobs, plan, before) if plan != before:
                 # It is saved with the plan.
                 self.trail.note("choose plan", f"{plan} instead of {before} for {named(jobs)}")
+            case facts.LinksMoved(by_hand=False):
+                self.record("links moved", str(fact))
             case facts.LinksDown():
                 self.record("links down" if fact.down else "links up", str(fact))
             # A switch may not have noticed yet that a session of our own has ended.
@@ -390,6 +395,14 @@ class Leader(MachineLoop):
             self.submit(events.CountersFailed(effect.reading, effect.switch, str(error)))
         else:
             self.submit(events.CountersRead(effect.reading, effect.switch, bytes_seen))
+
+    async def _advance_move(self, effect: effects.AdvanceMove) -> None:
+        config, wiring, problem = self._config, effect.wiring, None
+        if wiring.begun:
+            problem = await moving.switched(config.move_command, config.file.parent, wiring)
+        else:
+            await moving.drained(self.switches, wiring, config.drain_s)
+        self.submit(events.MoveAdvanced(effect.number, problem))
 
     async def _raise_term(self, effect: effects.RaiseTerm) -> None:
         """Raise the term above that of another primary, which cannot have the lease: this controller holds it."""

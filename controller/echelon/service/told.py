@@ -154,6 +154,9 @@ METRICS = (
         **_of(facts.SwitchInState, lambda fact: _states(fact.switch, fact.state))}),
     Metric("gauge", "switch_links_down", "Links that are down because of a switch or its ports",
            _SWITCHES, _of(facts.LinksDown, lambda fact: {fact.switch: fact.links})),
+    Metric("histogram", "link_move_seconds", "Time of a move of links, by phase",
+           {"phase": ("routing", "draining", "moving", "installing")},
+           _of(facts.LinksMoved, lambda fact: dict(fact.seconds.items())), _PLAN_S),
     Metric("counter", "switch_sessions", "P4Runtime sessions opened", _SWITCHES,
            _of(facts.SwitchSessionOpened, lambda fact: {fact.switch: 1})),
     Metric("counter", "switch_takeovers", "Times that another controller took the switch", _SWITCHES,
@@ -378,6 +381,10 @@ LINES: Mapping[type, Callable[[Any], Lines]] = {
     **_say(facts.PolicyChosen, lambda fact: _info("policy changed", policy=fact.policy)),
     **_say(facts.LinkChanged, lambda fact: _info(
         "link changed", link=fact.link, state="drained" if fact.drained else "up")),
+    **_say(facts.MoveFailed, lambda fact: _error("links are not moved yet", problem=fact.problem)),
+    **_say(facts.LinksMoved, lambda fact: _info(
+        "links moved", go=fact.going, come=fact.coming,
+        **{f"{phase}_s": round(seconds, 6) for phase, seconds in fact.seconds.items()})),
     **_say(facts.LinksDown, lambda fact: (_warning if fact.down else _info)(
         "links down" if fact.down else "links up", switch=fact.switch, port=fact.port, links=fact.links)),
     **_say(facts.PlanAdopted, _adopted),

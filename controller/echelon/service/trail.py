@@ -163,3 +163,7 @@ def _told(request: events.ChangeRequest) -> tuple[str, str] | None:
             )
         case events.SetLink(a=a, b=b, drained=drained):
             return "drain link" if drained else "restore link", f"{a} - {b}"
+        case events.MoveLinks(spec=spec):
+            return "move links", spec.fabric
+        case events.TurnLinks():
+            return "links moved", "by hand"

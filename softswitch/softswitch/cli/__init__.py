@@ -16,6 +16,7 @@ __all__ = ["commands", "main", "without_dashes"]
 
 _COMMANDS = {
     "compile": "softswitch.cli.compile_command",
+    "optical": "softswitch.cli.optical_command",
     "stf": "softswitch.cli.stf_command",
     "trace": "softswitch.cli.trace_command",
 }

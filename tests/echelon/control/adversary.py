@@ -9,13 +9,28 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
-from echelon.control.effects import Answer, Effect, Install, ReadCounters, Refuse, Save, SearchPlan, SetAlarm
+import pytest
+
+from echelon.control.effects import (
+    AdvanceMove,
+    Answer,
+    Effect,
+    Install,
+    ReadCounters,
+    Refuse,
+    Save,
+    SearchPlan,
+    SetAlarm,
+)
 from echelon.control.events import ReportConnections, ReportIterations, StopWaiting
 from echelon.control.facts import NoPlanChosen
 from echelon.control.jobstore import ChosenPolicy
 from echelon.control.planning import registered_policy
+from echelon.control.wiring import Wiring, ends_of
+from echelon.fabric.model import Fabric, NoRouteError
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.intent import Part
 from echelon.plan import FlowPlan
@@ -26,7 +41,17 @@ from echelon.policies.echelon.policy import Echelon
 from echelon.policies.echelon.search import PlanSearch
 from echelon.southbound.events import HigherPrimary, IntentRefused, PortsChanged, SwitchChanged
 from echelon.telemetry.sizes import HostIteration
-from tests.echelon.control.world import FINISH, START, World, known_flows, merged, ring, small, two_by_two
+from tests.echelon.control.world import (
+    FINISH,
+    START,
+    TWO_BY_TWO,
+    World,
+    known_flows,
+    merged,
+    ring,
+    small,
+    two_by_two,
+)
 
 NAMES = ("a", "b", "c")
 WORKERS = (("h1", "h2"), ("h1", "h3"), ("h2", "h4"), ("h1", "h3", "h4"))
@@ -44,6 +69,23 @@ POLICIES = ("fifo", "echelon", "varys", "fickle")
 LINKS = tuple((leaf, spine) for leaf in ("leaf1", "leaf2") for spine in ("spine1", "spine2"))
 SWITCHES = ("leaf1", "leaf2", "spine1", "spine2")
 LEAVES = SWITCHES[:2]
+
+
+def with_links(*between: tuple[str, str], **ports: int) -> dict[str, Any]:
+    """Return the fabric with these links between switches; `ports` are those of the first switch of each link, by the
+    second."""
+    hosts = [link for link in TWO_BY_TWO["links"] if link["between"][0] in TWO_BY_TWO["hosts"]]
+    links = [{"between": [a, b], "rate": "1 Gbit/s", "ports": {a: ports[b]} if b in ports else {}} for a, b in between]
+    return {**TWO_BY_TWO, "links": [*hosts, *links]}
+
+
+MOVED = (
+    TWO_BY_TWO,
+    # Without a path over links that stay.
+    with_links(("leaf1", "spine1"), ("leaf2", "spine2"), ("leaf1", "leaf2"), ("spine1", "spine2")),
+    # The same links at other ports.
+    with_links(("leaf1", "spine1"), ("leaf1", "spine2"), ("leaf2", "spine1"), ("leaf2", "spine2"), spine1=4, spine2=3),
+)
 
 FABRIC = two_by_two()
 HOSTS = tuple(FABRIC.hosts)
@@ -120,6 +162,8 @@ class Adversary(World):
                     assert name in self.store.load()["jobs"], "acknowledged before it was saved"
             case Refuse(request) if request in self.asked:
                 del self.asked[request]
+            case AdvanceMove(wiring=wiring) if self.machine.in_force is not None:
+                self._assert_out_of_use(wiring)
             case Install(version, intents):
                 assert version > self._newest, "versions must rise"
                 self._newest = version
@@ -130,6 +174,16 @@ class Adversary(World):
     def start(self) -> None:
         self._newest = 0
         super().start()
+
+    def _assert_out_of_use(self, wiring: Wiring) -> None:
+        """Assert that the plan leads over links that go only where nothing else does."""
+        assert self.machine.in_force is not None
+        jobs = self.machine.jobs
+        others = wiring.now.without(jobs.drained | wiring.avoided, jobs.down)
+        for flow in self.machine.in_force.planned.plan.flows:
+            if not wiring.avoided.isdisjoint(ends_of(*hop) for hop in pairwise(flow.path)):
+                with pytest.raises(NoRouteError):
+                    others.shortest_paths.switches(flow.path[0], flow.path[-1])
 
     # -- what must hold ------------------------------------------------------------------------------------------------
 
@@ -161,6 +215,12 @@ class Adversary(World):
         saved = self.store.load()["settings"].get("drained", {"links": []})["links"]
         assert self.machine.jobs.drained == {tuple(link) for link in saved}, "what is down was taken for drained"
         assert self.machine.jobs.down == set(self.machine.outages.links)
+        wiring = self.machine.jobs.wiring
+        in_store = self.store.load()["settings"].get("links", {"now": cables_of(FABRIC), "then": None, "begun": False})
+        assert in_store["now"] == cables_of(wiring.now)
+        assert in_store["then"] == (None if wiring.then is None else cables_of(wiring.then))
+        possible = [wiring.now, wiring.then] if wiring.begun and wiring.then is not None else [wiring.now]
+        assert cables_of(self.cabling) in map(cables_of, possible), "links are where nobody would look for them"
         progress = self.machine.progress
         assert progress.counts() == Counter(progress.state(name)[0] for name in jobs)
         self._check_installed()
@@ -188,6 +248,7 @@ class Adversary(World):
         self.check()
         machine, in_force = self.machine, self.machine.in_force
         assert machine.outages.links == {}, "links are down though all switches answer"
+        assert (machine.moves.stage, machine.jobs.wiring.then) == ("standing", None)
         assert in_force is not None
         assert machine.settled
         assert self.asked == {}, "requests without an answer"
@@ -376,6 +437,11 @@ class Adversary(World):
         }  # fmt: skip
 
 
+def cables_of(fabric: Fabric) -> list[Any]:
+    """Return the links of a fabric as the store has them."""
+    return [[c.a.node, c.a.port, c.b.node, c.b.port, c.rate_bps, str(c.delay_s)] for c in fabric.cables]
+
+
 def assert_told_apart(parts: Sequence[Part]) -> None:
     """Assert that no number of a switch means two flows, and that no match means two of them."""
     matches: dict[object, str] = {}
@@ -413,20 +479,23 @@ TURNS: tuple[tuple[int, Turn], ...] = (
     (1, lambda a, r: a.abdicate()),
 )
 """The turns that a random sequence can take, with their weights."""
+MOVES: tuple[tuple[int, Turn], ...] = ((5, lambda a, r: void(a.move(r.choice(MOVED)))),)
+"""More of them, for sequences in which links move."""
 
 
 def void(_: object) -> None:
     pass
 
 
-def play(seed: int, events: int) -> Adversary:
+def play(seed: int, events: int, *, moves: bool = False) -> Adversary:
     """Play one random sequence on a controller with a past, then let it come to rest. Deterministic."""
+    possible = TURNS + MOVES if moves else TURNS
     rng = random.Random(seed)
     adversary = Adversary(rng.choice((*POLICIES, "varys")), coalesce_s=rng.choice((0.0, 0.005)))
     for name in NAMES[: rng.randrange(4)]:
         adversary.ask_for(name, rng.choice(WORKERS), replaces=False)
         adversary.run()
-    turns = rng.choices([turn for _, turn in TURNS], [weight for weight, _ in TURNS], k=events)
+    turns = rng.choices([turn for _, turn in possible], [weight for weight, _ in possible], k=events)
     for turn in turns:
         turn(adversary, rng)
         adversary.check()

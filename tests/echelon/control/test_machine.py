@@ -132,6 +132,12 @@ def test_random_sequences(seed: int) -> None:
     play(seed, 50)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_random_sequences_while_links_move(seed: int) -> None:
+    """As ``python -m tests.soak control --moves`` plays them."""
+    play(seed, 50, moves=True)
+
+
 def test_a_sequence_is_the_same_every_time() -> None:
     first, second = play(7, 50), play(7, 50)
     assert first.facts == second.facts

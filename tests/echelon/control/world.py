@@ -12,6 +12,7 @@ from typing import Any
 
 from echelon.control.effects import (
     AcknowledgeDigests,
+    AdvanceMove,
     Answer,
     BuildJob,
     Compare,
@@ -44,6 +45,8 @@ from echelon.control.events import (
     Event,
     Instant,
     LeadershipLost,
+    MoveAdvanced,
+    MoveLinks,
     RegisterJob,
     RemoveJob,
     Saved,
@@ -128,6 +131,7 @@ class World:
     make_policy: MakePolicy = registered_policy
     max_jobs: int = 100
     reroute: bool = True
+    by_hand: bool = False
     store: MemoryStore = field(default_factory=MemoryStore)
     pending: list[Effect] = field(default_factory=list)
     answers: dict[int, Answer | Refuse] = field(default_factory=dict)
@@ -143,6 +147,8 @@ class World:
     def __post_init__(self) -> None:
         self.switches = {name: SwitchModel(name) for name in self.fabric.switches}
         self.machine: Machine
+        self.cabling = self.fabric
+        """Where the links are."""
         self._number = 0
         self._specs: dict[str, JobSpec] = {}
 
@@ -158,6 +164,7 @@ class World:
             self.correct_distances,
             self.correct_sizes,
             reroute=self.reroute,
+            moved_by_hand=self.by_hand,
         )
         planner = Planner(dict.fromkeys(self.fabric.switches, self.capabilities), self.make_policy)
         self.machine = Machine(settings, planner, self.store.load(), self.now)
@@ -199,6 +206,7 @@ class World:
                 | SetAlarm()
                 | RaiseTerm()
                 | TimeAlone()
+                | AdvanceMove()
             ):
                 self.pending.append(effect)
             case EndSearch():
@@ -238,6 +246,11 @@ class World:
     def set_link(self, a: str, b: str, *, drained: bool, force: bool = False) -> int:
         request = self._next()
         self.tell(SetLink(request, a, b, drained, force))
+        return request
+
+    def move(self, document: Mapping[str, Any]) -> int:
+        request = self._next()
+        self.tell(MoveLinks(request, FabricSpec.model_validate(document)))
         return request
 
     def dry_run(self, make: Callable[[int], ChangeRequest]) -> int:
@@ -292,6 +305,13 @@ class World:
             case SetAlarm(alarm, delay_s):
                 self.now_s += delay_s
                 self.tell(alarm)
+            case AdvanceMove(number, wiring):
+                if fails and wiring.begun:
+                    self.tell(MoveAdvanced(number, "the optical switch does not answer"))
+                    return
+                if wiring.begun and wiring.then is not None:
+                    self.cabling = wiring.then
+                self.tell(MoveAdvanced(number))
             case RaiseTerm(_, election_id):
                 self.tell(TermSaved(election_id + 1))
             case _:
@@ -380,6 +400,12 @@ class World:
             if not self.step():
                 return
         raise AssertionError(f"does not come to rest: {self.pending}")
+
+    def run_until_waiting(self, kind: type[Any]) -> None:
+        """Run until an effect of that kind waits."""
+        for _ in range(10_000):
+            if self.waiting(kind) or not self.step():
+                return
 
     def crash(self, saved: int = 0) -> None:
         """Crash the controller after `saved` of its saves under way have reached the store, and start another one."""

@@ -392,6 +392,9 @@ class Host:
         self._peer.unlink(missing_ok=True)
         self._socket.bind(str(self._peer))
 
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
     def send(self, frame: bytes) -> None:
         self._socket.sendto(frame, self._to)
 

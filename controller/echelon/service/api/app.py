@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 from starlette.routing import compile_path
 
+from echelon.fabric.load import FabricSpec
 from echelon.jobs.spec import JobSpec
 from echelon.service.api import flows, jobs, links, plan, policy, status, switches
 from echelon.service.api.answers import HANDLERS
@@ -28,7 +29,7 @@ DESCRIPTION = """\
 Schedules the network flows of distributed training jobs by their arrangement functions. Times are seconds since the
 epoch (UTC), durations seconds, sizes bytes, rates bits per second; requests write units out, as files do
 (`"2.5 MB"`, `"10 ms"`). Every error has the same shape."""
-BODIES = (JobSpec, DistanceReport, ConnectionReport, IterationReport, PolicySetting, LinkSetting)
+BODIES = (JobSpec, DistanceReport, ConnectionReport, IterationReport, PolicySetting, LinkSetting, FabricSpec)
 
 
 def create_app(

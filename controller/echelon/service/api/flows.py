@@ -140,7 +140,7 @@ def routes() -> "APIRouter":
         planned = service.in_force.planned
         jobs = {one.name: one for one in planned.registered}
         seen = list(service.machine.flow_log.after(0))
-        rates_bps = service.config.fabric.rate_bps
+        rates_bps = service.fabric.rate_bps
         # A second for ten thousand flows.
         return await asyncio.to_thread(lambda: WaitsResource.of(_spans(seen, planned.plan, jobs), rates_bps))
 

@@ -598,7 +598,7 @@ def routes() -> "APIRouter":
     @made.get("/jobs/{name}/connections", responses=errors(404))
     async def show_connections(service: TheService, name: str) -> ConnectionsResource:
         """Return the connections of a job that agents reported, and the addresses between which they look for them."""
-        return ConnectionsResource.of(service.machine.jobs.known(name), service.config.fabric)
+        return ConnectionsResource.of(service.machine.jobs.known(name), service.fabric)
 
     @made.put(
         "/jobs/{name}/connections/{host}",
@@ -617,7 +617,7 @@ def routes() -> "APIRouter":
         )
         return await service.leader.ask(
             lambda request: events.ReportConnections(request, name, host, seen),
-            lambda answer: ConnectionsResource.of(answer.value, service.config.fabric, host),
+            lambda answer: ConnectionsResource.of(answer.value, service.fabric, host),
         )
 
     @made.put(

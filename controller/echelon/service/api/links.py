@@ -1,11 +1,13 @@
-"""The links of the fabric, which can be drained, and which may be down by themselves."""
+"""The links of the fabric, which can be drained, which may be down by themselves, and which can move."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from echelon.control.moves import Stage
 from echelon.documents import Section
+from echelon.fabric.load import FabricSpec
 from echelon.service.api.dryruns import DryRunResource, rehearsed
 from echelon.service.api.settings import Resource
 
@@ -23,8 +25,9 @@ class LinkResource(Resource):
     b: str
     rate_bps: int
     delay_s: float
-    state: Literal["up", "drained", "down"]
-    """drained: by hand, whether or not it is also down. down: a switch does not answer, or a port is down."""
+    state: Literal["up", "drained", "down", "moving"]
+    """drained: by hand, whether or not it is also down. down: a switch does not answer, or a port is down. moving: it
+    goes, as soon as nothing leads over it."""
     problem: str | None = None
     """The reason why it is down, drained or not."""
 
@@ -36,8 +39,51 @@ class LinkResource(Resource):
         a, b = cable.a.node, cable.b.node
         problem = machine.outages.links.get(ends_of(a, b))
         is_drained = ends_of(a, b) in machine.jobs.drained
-        state: Literal["up", "drained", "down"] = "drained" if is_drained else "down" if problem else "up"
+        state: Literal["up", "drained", "down", "moving"] = "drained" if is_drained else "down" if problem else "up"
+        if ends_of(a, b) in machine.jobs.wiring.avoided:
+            state = "moving"
         return cls(a=a, b=b, rate_bps=cable.rate_bps, delay_s=float(cable.delay_s), state=state, problem=problem)
+
+
+class CableResource(Resource):
+    """A link as a fabric file has it."""
+
+    between: tuple[str, str]
+    ports: dict[str, int]
+    """The ports of switches."""
+    rate: str
+
+
+class MoveResource(Resource):
+    """The move of links that is under way."""
+
+    stage: Stage
+    """standing: none is under way. routing: flows take other paths. draining: packets on their way pass. moving: links
+    move. installing: switches get the plan for the new links."""
+    problem: str | None
+    """The reason why it does not go on by itself."""
+    go: tuple[CableResource, ...]
+    """The links that will be gone, or at other ports."""
+    come: tuple[CableResource, ...]
+    """The links that will be new, or at other ports."""
+    jobs: dict[str, str | None]
+    """The jobs whose paths lead over links that go, and why they still do where others have other paths."""
+
+    @classmethod
+    def of(cls, machine: "Machine") -> "MoveResource":
+        """Return the move that is under way."""
+        from echelon.control.wiring import as_written
+
+        wiring, moves = machine.jobs.wiring, machine.moves
+        lines = machine.jobs.lines.items() if wiring.then is not None else ()
+        crossing = [name for name, line in lines if not wiring.avoided.isdisjoint(line.standing.links)]
+        return cls(
+            stage=moves.stage,
+            problem=moves.waits,
+            go=tuple(CableResource.model_validate(as_written(cable)) for cable in wiring.going),
+            come=tuple(CableResource.model_validate(as_written(cable)) for cable in wiring.coming),
+            jobs={name: machine.progress.state(name)[1] for name in crossing},
+        )
 
 
 class LinkSetting(Section):
@@ -47,15 +93,16 @@ class LinkSetting(Section):
 
 def listed(service: "ControllerService") -> Sequence[LinkResource]:
     """Return all links."""
-    return [LinkResource.of(cable, service.machine) for cable in service.config.fabric.cables]
+    return [LinkResource.of(cable, service.machine) for cable in service.fabric.cables]
 
 
 def routes() -> "APIRouter":
     """Return the endpoints."""
     from fastapi import Depends, Response
 
-    from echelon.control.events import ChangeRequest, SetLink
+    from echelon.control.events import ChangeRequest, MoveLinks, SetLink, TurnLinks
     from echelon.control.jobstore import ends_of
+    from echelon.control.wiring import Wiring
     from echelon.service.api.answers import WITH_BODY, errors
     from echelon.service.api.body import described, parsed
     from echelon.service.api.routing import Rehearse, TheService, router
@@ -87,10 +134,49 @@ def routes() -> "APIRouter":
             return SetLink(request, a, b, setting.state == "drained", setting.force)
 
         def render(answer: "Answer") -> LinkResource:
-            cables = service.config.fabric.cables
+            cables = service.fabric.cables
             cable = next(cable for cable in cables if ends_of(cable.a.node, cable.b.node) == answer.value)
             return LinkResource.of(cable, leader.machine)
 
         return await rehearsed(leader, make) if rehearse else await leader.ask(make, render)
+
+    @made.put(
+        "/links",
+        response_model=MoveResource | DryRunResource,
+        responses=errors(409, *WITH_BODY),
+        openapi_extra=described(FabricSpec),
+    )
+    async def move_links(
+        service: TheService,
+        spec: Annotated[FabricSpec, Depends(parsed(FabricSpec))],
+        rehearse: Rehearse = False,
+    ) -> MoveResource | Response:
+        """\
+        Move links, so that the fabric has those of the body; hosts and switches stay as they are. The links that there
+        are end a move under way, before the optical switch is told to move any."""
+        leader = service.leader
+
+        def make(request: int) -> ChangeRequest:
+            return MoveLinks(request, spec)
+
+        if rehearse:
+            return await rehearsed(leader, make)
+        return await leader.ask(make, lambda _: MoveResource.of(leader.machine))
+
+    @made.get("/links/move", responses=errors())
+    async def show_move(service: TheService) -> MoveResource:
+        """Return the move of links that is under way."""
+        return MoveResource.of(service.machine)
+
+    @made.post("/links/move", responses=errors(409))
+    async def confirm_move(service: TheService) -> MoveResource:
+        """Say that the links of the move under way stand."""
+        leader = service.leader
+        wiring = leader.machine.jobs.wiring
+
+        def make(request: int) -> ChangeRequest:
+            return TurnLinks(request, wiring, Wiring(wiring.then or wiring.now))
+
+        return await leader.ask(make, lambda _: MoveResource.of(leader.machine))
 
     return made

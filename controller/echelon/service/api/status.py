@@ -103,8 +103,8 @@ class EventResource(Resource):
     at: float
     action: str
     """What was done: `register job`, `replace job`, `remove job`, `report distances`, `choose policy`, `drain link`,
-    `restore link`, `take switch`, or by the service itself `choose plan`, `links down`, `links up`, and `switch taken`
-    or `switch left` (to another controller)."""
+    `restore link`, `move links`, `links moved`, `take switch`, or by the service itself `choose plan`, `links moved`,
+    `links down`, `links up`, and `switch taken` or `switch left` (to another controller)."""
     object: str
     """What it was done to."""
     request: str
@@ -147,6 +147,8 @@ def _concerns(leader: "Leader") -> Iterator[str]:
     """Yield what does not keep the service from its work, but may keep jobs from theirs."""
     if leader.machine.in_force is not None and leader.machine.plan_problem is not None:
         yield f"plan: {leader.machine.plan_problem}"
+    if (waits := leader.machine.moves.waits) is not None:
+        yield f"links move: {waits}"
     if links := leader.machine.outages.links:
         named = [f"{a} - {b} ({why})" for (a, b), why in sorted(links.items())]
         yield f"links down: {', '.join(named[:_NAMED])}" + (f" and {len(named) - _NAMED} more" * (len(named) > _NAMED))

@@ -178,7 +178,7 @@ async def queues(service: "ControllerService", switch: str) -> SwitchQueues:
         counts = await connection.queue_counts()
     except SouthboundError as error:
         return SwitchQueues(switch=switch, reachable=False, problem=str(error), at=time.time())
-    used = tuple(_queues_of(switch, counts, service.config.fabric))
+    used = tuple(_queues_of(switch, counts, service.fabric))
     return SwitchQueues(switch=switch, reachable=True, at=time.time(), queues=used)
 
 

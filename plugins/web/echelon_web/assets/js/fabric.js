@@ -15,7 +15,7 @@ export const USE_KEY = () =>
     h("li", {}, h("i", { class: "u2" }), "below 60 %"),
     h("li", {}, h("i", { class: "u3" }), "below 90 %"),
     h("li", {}, h("i", { class: "u4" }), "90 % and more"),
-    h("li", {}, h("i", { class: "dashed" }), "drained, or (red) down"));
+    h("li", {}, h("i", { class: "dashed" }), "drained, moving, or (red) down"));
 
 // Adds to each link how much of it each direction uses, by what ports send. Hosts have no ports that count.
 export function withUse(links, ports) {

@@ -110,7 +110,7 @@ function edge(link, fastest, chosen) {
 
 function aboutLink({ link }) {
   const lines = [`${link.a} - ${link.b}, ${rate(link.rate_bps)}`];
-  if (link.state === "drained") lines.push("drained");
+  if (link.state === "drained" || link.state === "moving") lines.push(link.state);
   if (link.problem) lines.push(`down: ${link.problem}`);
   for (const { from, to, use } of link.carried) lines.push(`${from} > ${to}: ${percent(use)}`);
   return lines.join("\n");
