@@ -163,6 +163,8 @@ class Adversary(World):
         assert self.machine.jobs.down == set(self.machine.outages.links)
         progress = self.machine.progress
         assert progress.counts() == Counter(progress.state(name)[0] for name in jobs)
+        for name in jobs:
+            assert (progress.state(name)[0] == "planned") == bool(progress.waiting_for(name)), name
         self._check_installed()
 
     def _check_installed(self) -> None:
