@@ -158,7 +158,7 @@ def _command(descriptor: int) -> bytes:
 def test_kill_9_at_any_moment_of_the_start_leaves_no_process(environment: dict[str, str]) -> None:
     rng = random.Random(5)
     for _ in range(15):
-        with subprocess.Popen([*LAB, "--run", "sleep 1000"], env=environment, stderr=subprocess.DEVNULL) as lab:
+        with subprocess.Popen([*LAB, "--run", "exec sleep 1000"], env=environment, stderr=subprocess.DEVNULL) as lab:
             try:
                 lab.wait(rng.uniform(0, 8))
             except subprocess.TimeoutExpired:
