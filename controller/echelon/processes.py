@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 DIES_WITH_CALLER = ("setpriv", "--pdeathsig", "KILL", "--")
 """Words to put before a command: the kernel kills it when the thread that started it ends."""
 
-DIES_EVEN_AT_ONCE = (*DIES_WITH_CALLER, "sh", "-c", 'test "$PPID" = "$0" && exec "$@"')
-"""`DIES_WITH_CALLER` for a caller that may have ended before the kernel knew; the caller's process id follows."""
-
 NICENESS = -10
 """The niceness of processes that have a machine of their own in reality, such as switches and hosts: how busy the
 shared machine is should show in the times of a run as little as possible."""
@@ -32,6 +29,12 @@ shared machine is should show in the times of a run as little as possible."""
 _TAIL_BYTES = 4000
 _TAIL_LINES = 3
 _given_out: set[int] = set()
+
+
+def dies_with_this(signal: str = "KILL") -> tuple[str, ...]:
+    """Return the words to put before a command that gets this signal when this thread ends, also where that is before
+    the kernel knows of the wish. Call it in the thread that starts the command."""
+    return ("setpriv", "--pdeathsig", signal, "--", "sh", "-c", 'test "$PPID" = "$0" && exec "$@"', str(os.getpid()))
 
 
 def preferred(niceness: int) -> tuple[str, ...]:

@@ -33,6 +33,10 @@ REFUSALS = frozenset({409, 413, 422})
 _POLL_S = 30.0
 """Period after which a long poll is repeated."""
 _SPARKS = 32
+_NAMED = 3
+"""The most switches that are named in one line."""
+_NAMED = 3
+"""The most switches that are named in one line."""
 
 _JOBS = (
     Column("job", lambda of: of.name, wraps=True),
@@ -134,10 +138,16 @@ def list_jobs(
     """
 
     def show(found: Sequence[JobSummary]) -> None:
-        problems = {job.name: job.problem for job in found if job.problem}
+        problems = {job.name: why for job in found if (why := job.problem or _waits(job.waiting_for))}
         tables.show_all(_JOBS, found, "no jobs (echelon job submit FILE)", problems)
 
     return client.jobs(state, worker, limit), show
+
+
+def _waits(switches: Sequence[str]) -> str:
+    """Return what a planned job waits for; empty: for nothing."""
+    more = f" and {len(switches) - _NAMED} more" if len(switches) > _NAMED else ""
+    return f"not on {', '.join(switches[:_NAMED])}{more} yet (echelon switch list)" if switches else ""
 
 
 @app.command()

@@ -38,7 +38,7 @@ from echelon.control.records import Changes
 from echelon.control.rehearsal import Situation, outcome
 from echelon.control.wiring import Wiring
 from echelon.documents import DocumentError
-from echelon.execution import duration_s
+from echelon.execution import duration_s, tardiness_s
 from echelon.fabric.model import Fabric
 from echelon.fluid.alone_runs import remembered_run
 from echelon.lowering.intent import Intent, TableEntry
@@ -313,7 +313,8 @@ class TimeAlone:
             return None
         head = head_flow(job)
         head_s = 0.0 if head is None else float(alone.flows[head].start - alone.start)
-        return TimedAlone(self.job.name, Alone(self.generation, float(duration_s(alone)), head_s))
+        late_s = max((float(tardiness_s(one, alone)) for one in job.echelonflows), default=None)
+        return TimedAlone(self.job.name, Alone(self.generation, float(duration_s(alone)), head_s, late_s))
 
 
 PlanningWork: TypeAlias = MakePlan | Decide | Rehearse | ListSearches | Improve

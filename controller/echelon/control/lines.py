@@ -94,6 +94,8 @@ class Alone:
     duration_s: float
     head_s: float = 0.0
     """Seconds after which its head flow starts."""
+    tardiness_s: float | None = None
+    """The largest tardiness of its EchelonFlows; None: it has none."""
 
 
 @dataclass(slots=True)
@@ -309,6 +311,14 @@ class Progress:
             return "installed", problem
         refusals = (self.switches[switch].refusal for switch in standing.switches)
         return "planned", next((one for one in refusals if one is not None), problem)
+
+    def waiting_for(self, name: str) -> tuple[str, ...]:
+        """Return the switches that keep a planned job from being installed, by name."""
+        standing = self.jobs[name].standing
+        version = standing.version
+        if version is None:
+            return ()
+        return tuple(sorted(one for one in standing.switches if not self.switches[one].surely_holds(version)))
 
     def counts(self) -> Mapping[JobState, int]:
         """Return the number of jobs in each state that some job is in."""

@@ -197,6 +197,12 @@ class Machine:
         alone = None if line is None else line.alone
         return alone.duration_s if line and alone and alone.generation == line.generation else None
 
+    def alone_tardiness_s(self, job: str) -> float | None:
+        """Return the job's tardiness on an otherwise empty fabric (seconds); None: not computed yet."""
+        line = self.jobs.lines.get(job)
+        alone = None if line is None else line.alone
+        return alone.tardiness_s if line and alone and alone.generation == line.generation else None
+
     # -- events --------------------------------------------------------------------------------------------------------
 
     def handle(self, event: Event, now: Instant) -> list[Effect]:

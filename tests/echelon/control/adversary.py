@@ -223,6 +223,8 @@ class Adversary(World):
         assert cables_of(self.cabling) in map(cables_of, possible), "links are where nobody would look for them"
         progress = self.machine.progress
         assert progress.counts() == Counter(progress.state(name)[0] for name in jobs)
+        for name in jobs:
+            assert (progress.state(name)[0] == "planned") == bool(progress.waiting_for(name)), name
         self._check_installed()
 
     def _check_installed(self) -> None:

@@ -88,7 +88,11 @@ def test_iterations_are_timed_by_the_switch(line: Service) -> None:
             head_latest_s = ended_latest - began_earliest
             assert ended_earliest - began_latest - 0.02 - 1e-5 <= late_s <= max(head_latest_s, 0) + 1e-5
         assert job.echelonflows[0].observed_distances_s is not None
+        until(lambda: client.jobs()[0].alone_tardiness_s is not None, "the job alone was not simulated")
         (summary,) = client.jobs()
+        # Alone, each flow has the link of 1 Gbit/s for itself when it starts, and should finish then: 1 kB late.
+        assert summary.alone_tardiness_s == pytest.approx(1000 * 8 / 1e9)
+        assert summary.waiting_for == ()
         assert summary.last_iteration_s == job.iteration_times_s[-1]
         assert gauge(client, "echelon_job_iteration_seconds") == {"p": job.iteration_times_s[-1]}
         assert gauge(client, "echelon_job_iterations_total") == {"p": len(timed)}

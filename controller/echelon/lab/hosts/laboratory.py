@@ -25,7 +25,7 @@ from echelon.errors import RunError
 from echelon.fabric.model import Fabric
 from echelon.lab.hosts.serving import Controller, ServiceProcess
 from echelon.lab.scenarios.scenario import PolicyChoice
-from echelon.processes import DIES_EVEN_AT_ONCE
+from echelon.processes import dies_with_this
 from echelon.progress import CommandProgress, counted
 from echelon.targets.launching import Place, SwitchLauncher, SwitchProcess
 
@@ -59,9 +59,8 @@ class Laboratory:
         if on_terminal:
             signal.signal(signal.SIGINT, lambda _number, _frame: None)
         # A shell needs the terminal's foreground; anything else gets a group, so that all of it can be ended.
-        dies = ("setpriv", "--pdeathsig", "HUP", "--")
         group = None if on_terminal else 0
-        process = subprocess.Popen([*dies, *command], env=self.environment, process_group=group)
+        process = subprocess.Popen([*dies_with_this("HUP"), *command], env=self.environment, process_group=group)
         try:
             status = process.wait()
         finally:
@@ -86,7 +85,7 @@ def laboratory(
         stack.enter_context(_ended_by_signals())
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="echelon-lab-")))
         progress.stage(f"starting {counted(len(fabric.switches), 'switch', 'switches')}")
-        dies = (*DIES_EVEN_AT_ONCE, str(os.getpid()))
+        dies = dies_with_this()
         switches: dict[str, SwitchProcess] = {}
         for name, switch in fabric.switches.items():
             ports = {port: directory / f"{name}-{other}" for port, other in fabric.ports[name].items()}

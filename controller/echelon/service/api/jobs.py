@@ -225,6 +225,10 @@ class JobSummary(Resource):
     last_iteration_s: float | None = None
     last_tardiness_s: float | None = None
     """The largest tardiness of its EchelonFlows, in the latest iteration that was seen whole."""
+    alone_tardiness_s: float | None = None
+    """The same on an otherwise empty fabric, in the fluid model; null: not computed yet."""
+    waiting_for: tuple[str, ...] = ()
+    """The switches that a `planned` job's flows pass and that do not hold the plan yet, or are away."""
 
     @classmethod
     def of(cls, job: "RegisteredJob", machine: "Machine") -> "JobSummary":
@@ -241,6 +245,8 @@ class JobSummary(Resource):
             alone_iteration_s=machine.alone_iteration_s(job.name),
             last_iteration_s=float(seen.iteration_times_s[-1]) if seen and seen.iteration_times_s else None,
             last_tardiness_s=float(seen.tardiness_s) if seen and seen.tardiness_s is not None else None,
+            alone_tardiness_s=machine.alone_tardiness_s(job.name),
+            waiting_for=machine.progress.waiting_for(job.name) if state == "planned" else (),
         )
 
 

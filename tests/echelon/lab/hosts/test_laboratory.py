@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +29,7 @@ WAITING = "echo $ECHELON_LAB; sleep 1000; :"
 def environment(tmp_path: Path) -> dict[str, str]:
     """Return an environment whose temporary files are in `files` of the test's directory, and in no other place."""
     (tmp_path / "t").mkdir()
-    return {**os.environ, "TMPDIR": str(tmp_path / "t"), "SHELL": "/bin/sh", "TERM": "dumb"}
+    return {**os.environ, "TMPDIR": str(tmp_path / "t"), "SHELL": "/bin/sh", "TERM": "dumb", "PS1": "ready> "}
 
 
 def descendants(process: int) -> list[int]:
@@ -144,21 +145,26 @@ def test_kill_9_leaves_no_process(running: tuple[subprocess.Popen[str], Path]) -
     await_ends([descriptor for descriptor in left if b"sleep" not in _command(descriptor)])
 
 
+def command(process: int) -> bytes:
+    """Return the command line of a process; empty: there is none."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def _command(descriptor: int) -> bytes:
     fields = dict(
         line.split(":\t") for line in Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines() if ":\t" in line
     )
-    try:
-        return Path(f"/proc/{int(fields['Pid'])}/cmdline").read_bytes()
-    except OSError:
-        return b""
+    return command(int(fields["Pid"]))
 
 
 @pytest.mark.long
 def test_kill_9_at_any_moment_of_the_start_leaves_no_process(environment: dict[str, str]) -> None:
     rng = random.Random(5)
     for _ in range(15):
-        with subprocess.Popen([*LAB, "--run", "sleep 1000"], env=environment, stderr=subprocess.DEVNULL) as lab:
+        with subprocess.Popen([*LAB, "--run", "exec sleep 1000"], env=environment, stderr=subprocess.DEVNULL) as lab:
             try:
                 lab.wait(rng.uniform(0, 8))
             except subprocess.TimeoutExpired:
@@ -182,16 +188,20 @@ def test_on_a_terminal_ctrl_c_is_for_the_shell_and_hanging_up_ends_all(environme
     await_said(b"exit, or Ctrl-D")
     assert b"line_2: 2 switches, 2 hosts, all ready" in said
     os.write(terminal, b"echo re$((70 + 1))dy\n")
-    await_said(b"re71dy")
+    await_said(b"re71dy\r\nready> ")
+    said = b""
     os.write(terminal, b"\x03")
-    await_said(b"^C")  # until then the terminal forgets what is typed
+    await_said(b"ready> ")  # until then terminal and shell forget what is typed
     os.write(terminal, b"echo to$((40 + 2))gether\n")
     await_said(b"to42gether")
     os.write(terminal, b"echo as$((60 + 1))leep; sleep 1000\n")
     await_said(b"as61leep")
+    # Until the shell has given the terminal to its command, Ctrl-C is not the command's.
+    while not command(os.tcgetpgrp(terminal)).startswith(b"sleep"):
+        time.sleep(0.01)
     said = b""
     os.write(terminal, b"\x03")
-    await_said(b"^C")
+    await_said(b"ready> ")
     os.write(terminal, b"echo fr$((50 + 1))ee\n")
     await_said(b"fr51ee")
     left = held(descendants(child))

@@ -40,7 +40,7 @@ export function axis(more = {}) {
   return {
     axisLine: { lineStyle: { color: colour("line") } },
     axisTick: { show: false },
-    axisLabel: { color: colour("soft"), fontSize: 12, ...more.axisLabel },
+    axisLabel: { color: colour("soft"), fontSize: 12, hideOverlap: true, ...more.axisLabel },
     splitLine: { lineStyle: { color: colour("line"), opacity: 0.6 } },
     nameTextStyle: { color: colour("soft") },
     ...Object.fromEntries(Object.entries(more).filter(([name]) => name !== "axisLabel")),

@@ -31,6 +31,9 @@ export function withUse(links, ports) {
   });
 }
 
+// What is wrong with a switch, without its name, which stands beside it.
+const about = ({ name, problem }) => (problem ?? "").replace(`switch ${name}: `, "");
+
 export function fabricView({ store }) {
   let chosen = null;
   const picture = new FabricPicture((what) => {
@@ -45,7 +48,7 @@ export function fabricView({ store }) {
     key: (one) => one.name,
     columns: [
       { title: "switch", text: (one) => one.name, head: true },
-      { title: "state", text: (one) => one.state, tone: (one) => (one.state === "ready" ? "good" : one.state === "writing" ? "" : "bad") },
+      { title: "state", text: (one) => [one.state, one.state === "ready" ? "" : about(one)].filter(Boolean).join(": "), reason: true, tone: (one) => (one.state === "ready" ? "good" : one.state === "writing" ? "" : "bad") },
       { title: "for", text: (one) => age(Date.now() / 1e3 - one.since), num: true },
       { title: "entries", text: (one) => (one.entries === one.wanted_entries ? `${one.entries}` : `${one.entries ?? "?"} of ${one.wanted_entries}`), num: true },
       { title: "foreign", text: (one) => `${one.foreign_entries}`, num: true },
@@ -62,7 +65,7 @@ export function fabricView({ store }) {
       { title: "link", text: (one) => `${one.a} - ${one.b}`, head: true },
       { title: "rate", text: (one) => rate(one.rate_bps), num: true },
       { title: "use", text: (one) => percent(one.use), num: true, gauge: (one) => ({ part: one.use, colour: useColour(one.use) }) },
-      { title: "state", text: (one) => [one.state, one.problem].filter(Boolean).join(": "), tone: (one) => (one.problem ? "bad" : one.state === "up" ? "" : "warn") },
+      { title: "state", text: (one) => [one.state, one.problem].filter(Boolean).join(": "), reason: true, tone: (one) => (one.problem ? "bad" : one.state === "up" ? "" : "warn") },
       { title: "", node: (key) => changeButton(key), refresh: refreshButton },
     ],
     onRow: (row, one) => chosenRow(row, `${one.a}/${one.b}`),

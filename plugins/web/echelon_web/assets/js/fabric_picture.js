@@ -81,11 +81,13 @@ export class FabricPicture {
       },
       label: {
         show: counts.get(tier) <= LABELLED || troubled,
-        position: isHost ? "bottom" : "top",
+        // The two lines of a switch in trouble would leave the picture at its upper edge and at its sides.
+        position: isHost ? "bottom" : !troubled || tier < highest ? "top" : x < 0.15 ? "right" : x > 0.85 ? "left" : "bottom",
         color: troubled ? colour("bad") : colour("text"),
         fontWeight: troubled ? 600 : 400,
         formatter: troubled ? `${name}\n${state ?? "unknown"}` : name,
         fontSize: 12,
+        lineHeight: 14,
         backgroundColor: colour("paper"),
         padding: [1, 3],
       },

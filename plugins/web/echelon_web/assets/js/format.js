@@ -52,7 +52,7 @@ export function moment(seconds) {
 }
 
 export function counted(number, noun) {
-  return `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+  return `${number.toLocaleString("en")} ${number === 1 ? noun : noun.endsWith("ch") ? `${noun}es` : `${noun}s`}`;
 }
 
 export function compare(a, b) {

@@ -9,9 +9,29 @@ import { submitDialog } from "./submit.js";
 import { table } from "./table.js";
 
 const DRAWN = 20;
+const NAMED = 3;
+// Parts of an iteration alone by which a job may be later than alone before its tardiness is marked.
+const LATE = [[0.2, "bad"], [0.05, "warn"]];
 
 export function slowdown(job) {
   return job.last_iteration_s && job.alone_iteration_s ? job.last_iteration_s / job.alone_iteration_s : null;
+}
+
+// How much later than alone a job is, as a part of an iteration alone: at most so much longer is the iteration.
+export function lateness(job) {
+  const known = [job.last_tardiness_s, job.alone_tardiness_s].every((one) => one !== null) && job.alone_iteration_s;
+  return known ? (job.last_tardiness_s - job.alone_tardiness_s) / job.alone_iteration_s : null;
+}
+
+// The tone of a job's tardiness.
+export const late = (job) => LATE.find(([least]) => (lateness(job) ?? 0) >= least)?.[1] ?? "";
+
+// Why a job is in its state: what is wrong, or which switches do not hold its plan yet, and how these are.
+export function why(job, store) {
+  const waits = job.waiting_for.map((name) => `${name} (${store.get("switches", name)?.state ?? "unknown"})`);
+  const more = waits.length > NAMED ? [`${waits.length - NAMED} more`] : [];
+  const waiting = waits.length > 0 ? `waits for ${[...waits.slice(0, NAMED), ...more].join(", ")}` : "";
+  return job.problem ?? waiting;
 }
 
 export function jobsView({ store }) {
@@ -20,6 +40,7 @@ export function jobsView({ store }) {
   const filter = h("input", { type: "search", id: "job-filter", oninput: update });
   const submit = h("button", { type: "button", class: "main", onclick: () => submitDialog(store, choose) }, "Submit a job");
   const count = h("span", { class: "soft", role: "status" });
+  const note = h("p", { class: "note" }, "Tardiness is marked where it exceeds that of the job alone by 5 % (amber) or 20 % (red) of an iteration alone.");
   const detail = h("section", { class: "part", "aria-label": "Details of a job" });
   const pictured = h("section", { class: "part", hidden: true },
     h("h2", {}, "Slowest jobs: latest iteration and alone"), chart.element);
@@ -31,14 +52,14 @@ export function jobsView({ store }) {
     sortable: true,
     columns: [
       { title: "job", head: true, node: (name) => h("button", { type: "button", class: "name", onclick: () => choose(name) }, name) },
-      { title: "state", text: (one) => one.state, tone: (one) => ({ installed: "good", unplanned: "bad" })[one.state] ?? "warn" },
+      { title: "state", text: (one) => [one.state, why(one, store)].filter(Boolean).join(": "), reason: true, tone: (one) => ({ installed: "good", unplanned: "bad" })[one.state] ?? "warn" },
       { title: "parallelism", text: (one) => one.parallelism },
       { title: "hosts", text: (one) => `${one.workers.length}`, value: (one) => one.workers.length, num: true },
       { title: "flows", text: (one) => one.flow_count.toLocaleString("en"), value: (one) => one.flow_count, num: true },
       { title: "iteration", text: (one) => time(one.last_iteration_s), value: (one) => one.last_iteration_s, num: true },
       { title: "alone", text: (one) => time(one.alone_iteration_s), value: (one) => one.alone_iteration_s, num: true },
       { title: "slowdown", text: (one) => times(slowdown(one)), value: slowdown, num: true },
-      { title: "tardiness", text: (one) => time(one.last_tardiness_s), value: (one) => one.last_tardiness_s, num: true, tone: (one) => (one.last_tardiness_s > 0 ? "warn" : "") },
+      { title: "tardiness", text: (one) => time(one.last_tardiness_s), value: (one) => one.last_tardiness_s, num: true, tone: late },
       { title: "", node: removeButton, refresh: (button) => { button.disabled = !store.mayWrite; } },
     ],
     onRow: (row, one) => row.classList.toggle("chosen", one.name === chosen),
@@ -63,10 +84,11 @@ export function jobsView({ store }) {
     announce(`Details of ${name}`);
   }
 
+  let columns;
   const element = h("div", {},
     h("div", { class: "bar" }, h("span", { class: "field" }, h("label", { for: "job-filter" }, "Filter"), filter), count,
       h("span", { class: "end" }, submit)),
-    h("div", { class: "columns" }, h("div", {}, pictured, h("section", { class: "part" }, jobs.element)), detail));
+    columns = h("div", { class: "columns" }, h("div", {}, pictured, h("section", { class: "part" }, jobs.element, note)), detail));
 
   function update() {
     const all = store.all("jobs").sort((a, b) => compare(a.name, b.name));
@@ -77,6 +99,8 @@ export function jobsView({ store }) {
     jobs.update(found);
     draw(found);
     if (chosen !== null && store.get("jobs", chosen) === null) chosen = null;
+    // Without a job in detail, the table has the whole width.
+    columns.classList.toggle("columns", chosen !== null);
     shown.update(chosen === null ? null : store.get("jobs", chosen));
   }
 
@@ -100,7 +124,7 @@ export function jobsView({ store }) {
 
   return {
     element,
-    parts: ["hello", "jobs"],
+    parts: ["hello", "jobs", "switches"],
     update,
     dispose: () => {
       chart.dispose();

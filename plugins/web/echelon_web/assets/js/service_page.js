@@ -1,12 +1,13 @@
 // The page of a running service: its views, the head of the page, the stream that feeds them.
 
+import { alerts } from "./alerts.js";
 import { token, whenUnauthenticated, get } from "./api.js";
 import { writable } from "./changes.js";
 import { h, setText, show } from "./dom.js";
 import { eventsView } from "./events.js";
 import { fabricView } from "./fabric.js";
 import { flowFeed } from "./flow_feed.js";
-import { age, counted } from "./format.js";
+import { age } from "./format.js";
 import { jobsView } from "./jobs.js";
 import { planView } from "./plan.js";
 import { policiesView } from "./policies.js";
@@ -15,6 +16,8 @@ import { follow } from "./stream.js";
 import { timelineView } from "./timeline.js";
 import { tokenDialog } from "./token.js";
 import { waitsView } from "./waits.js";
+
+const FIRST = 5;
 
 export async function servicePage(onNews) {
   const store = new Store();
@@ -38,6 +41,7 @@ export async function servicePage(onNews) {
 
   store.subscribe((news) => {
     if (news.has("status") || news.has("hello")) head(store);
+    if (["hello", "status", "jobs", "switches", "ports"].some((part) => news.has(part))) notices(store);
     setText(hint, store.who === null ? "" : writable(store));
     show(hint, hint.textContent !== "");
     onNews(news);
@@ -79,7 +83,6 @@ function head(store) {
   ].concat(store.who?.token ? [["token", `${store.who.token}, ${store.who.role}`]] : []);
   const list = document.getElementById("facts");
   list.replaceChildren(...facts.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, text))));
-  notices(status);
 }
 
 function states(counts) {
@@ -87,18 +90,23 @@ function states(counts) {
   return found.map(([name, count]) => `${count.toLocaleString("en")} ${name}`).join(", ") || "none";
 }
 
-function notices(status) {
+function notices(store) {
+  const status = store.get("status");
   const box = document.getElementById("notices");
-  const lines = [...(status?.problems ?? [])];
+  const lines = alerts(store);
   const leader = status?.role === "standby" ? status.leader : null;
-  if (status?.role === "standby") lines.unshift(`This controller stands by. ${leader === null ? "No controller leads." : "The leader is "}`);
-  const unplanned = status?.jobs_by_state?.unplanned ?? 0;
-  if (unplanned > 0) lines.push(`${counted(unplanned, "job")} cannot be planned: see Jobs.`);
-  const key = [leader, ...lines].join("\n");
+  if (status?.role === "standby") {
+    lines.unshift({ text: `This controller stands by. ${leader === null ? "No controller leads." : "The leader is "}`, view: null });
+  }
+  const key = [leader, ...lines.map((one) => one.text)].join("\n");
   if (box.dataset.key === key) return;
   box.dataset.key = key;
-  const items = lines.slice(0, 5).map((line) => h("li", {}, line));
+  const items = lines.map(({ text, view }) =>
+    h("li", {}, text, ...(view === null ? [] : [" See ", h("a", { href: `#${view.toLowerCase()}` }, view), "."])));
   if (leader !== null) items[0].append(/^https?:/.test(leader) ? h("a", { href: leader }, leader) : leader);
-  box.replaceChildren(h("ul", {}, items, lines.length > 5 ? h("li", {}, `and ${lines.length - 5} more`) : ""));
+  const rest = items.splice(FIRST);
+  const isOpen = box.querySelector("details")?.open ?? false;
+  box.replaceChildren(h("ul", {}, items),
+    rest.length > 0 ? h("details", { open: isOpen }, h("summary", {}, `and ${rest.length} more`), h("ul", {}, rest)) : "");
   show(box, lines.length > 0);
 }

@@ -6,7 +6,7 @@ import { compare } from "./format.js";
 const PAGE = 100;
 
 // `columns`: {title, text(item), value(item), num, head, tone(item), gauge(item), node(key), refresh(node, item)}.
-// `text` is what stands in the cell, `value` what it is sorted by; a cell with `node` holds an element of its own.
+// `wide` and `reason` texts may take several lines. `text` is what stands in the cell, `value` what it is sorted by; a cell with `node` holds an element of its own.
 export function table({ caption, columns, key, empty, onRow = () => {}, sortable = false, hideCaption = false }) {
   const rows = new Map();
   let items = [];
@@ -59,7 +59,7 @@ export function table({ caption, columns, key, empty, onRow = () => {}, sortable
     const cells = columns.map((column) => {
       const cell = h(column.head ? "th" : "td", {
         scope: column.head ? "row" : undefined,
-        class: [column.num && "num", column.gauge && "gauge", column.wide && "wide"].filter(Boolean).join(" ") || undefined,
+        class: [column.num && "num", column.gauge && "gauge", column.wide && "wide", column.reason && "reason"].filter(Boolean).join(" ") || undefined,
       });
       if (column.node) cell.append(column.node(name));
       return cell;
