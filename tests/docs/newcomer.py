@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.docs.pages import ROOT, blocks
 
@@ -44,6 +48,20 @@ def follow(pages: Sequence[Path], home: Path, environment: Mapping[str, str]) ->
                 )
                 print(f"-- {time.monotonic() - began:.1f} s", flush=True)
                 activate += "".join(line + "\n" for line in block.text.splitlines() if line.startswith(". "))
+
+
+def compare(page: Path, results: Mapping[str, Any]) -> None:
+    """Assert that the table of a run on the page shows the means of these results."""
+    (shown,) = (block.text for block in blocks(page) if "per iteration" in block.text)
+    found = results["results"]
+    policies = re.findall(r"[\w]+", shown.splitlines()[2])[2:]
+    assert set(policies) == set(found)
+    rows = re.findall(r"^│ (\w+) +│ +([\d.]+) │(.*)│$", shown, re.MULTILINE)
+    assert {name for name, *_ in rows} == set(found[policies[0]]["jobs"])
+    for name, _, means in rows:
+        for policy, mean in zip(policies, means.split("│"), strict=True):
+            times = found[policy]["jobs"][name]["iteration_times_s"]
+            assert float(mean) == pytest.approx(sum(times) / len(times), abs=5e-5)
 
 
 def own_environment() -> Mapping[str, str]:

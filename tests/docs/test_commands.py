@@ -19,6 +19,10 @@ from tests.docs.pages import PAGES, ROOT, blocks
 RUN_ELSEWHERE = {
     "docs/measurements.md": "minutes to hours each; they are what measures",
     "docs/upgrade.md": "a running service and its installation; test_upgrade.py and test_backup.py do what they do",
+    **{
+        f"docs/start/{person}.md": "test_first_hour.py runs it"
+        for person in ("engineer", "student", "network", "lecturer")
+    },
     "docs/tutorial/index.md": "the newcomer of test_newcomer.py runs it",
     "docs/tutorial/two-jobs.md": "likewise, with its files",
     "docs/tutorial/your-own.md": "likewise, with its files",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 
@@ -24,16 +23,7 @@ def test_a_newcomer_gets_the_results_that_the_tutorial_shows(tmp_path: Path) -> 
     path = f"{installed.home / 'bin'}{os.pathsep}{os.environ['PATH']}"
     newcomer.follow(newcomer.PAGES, home, environment(PATH=path, **offline))
     for page, results in zip(newcomer.PAGES, ("step/results", "own/results"), strict=True):
-        (shown,) = (block.text for block in blocks(page) if "per iteration" in block.text)
-        found = json.loads((home / results / "results.json").read_text())["results"]
-        policies = re.findall(r"[\w]+", shown.splitlines()[2])[2:]
-        assert set(policies) == set(found)
-        rows = re.findall(r"^│ (\w+) +│ +([\d.]+) │(.*)│$", shown, re.MULTILINE)
-        assert {name for name, *_ in rows} == set(found[policies[0]]["jobs"])
-        for name, _, means in rows:
-            for policy, mean in zip(policies, means.split("│"), strict=True):
-                times = found[policy]["jobs"][name]["iteration_times_s"]
-                assert float(mean) == pytest.approx(sum(times) / len(times), abs=5e-5)
+        newcomer.compare(page, json.loads((home / results / "results.json").read_text()))
 
 
 @pytest.mark.long

@@ -14,7 +14,7 @@ Ranks are numbered as Megatron-LM does it: those of a tensor-parallel group foll
 experts, the data-parallel replicas and the stages of the pipeline. The bytes of a row are those that
 `workload_applyer.py` passes on: all of an all-gather's output and all of a reduce-scatter's input. Most lists have no
 rows of computing; `computing` is then what each rank computes, in equal parts after its rows. A row of computing
-without a measured time has the shapes of two matrices, which a `gpu` multiplies at 45 % of its peak.
+without a measured time has the shapes of two matrices, which a `gpu` multiplies as fast as was measured.
 
 With hosts for fewer ranks than the list has, fewer data-parallel replicas are imported, with the bytes that the list
 says.
@@ -455,12 +455,14 @@ class _List:
 def _rate(gpu: str) -> Fraction:
     """Return the operations a second that a GPU reaches in training."""
     try:
-        from echelon_study.models import EFFICIENCY, GPUS
+        from echelon_study.models import find_gpu
     except ModuleNotFoundError:
         raise DocumentError("--gpu", "", f"{plug_in('echelon.commands', 'job.new')}") from None
-    if gpu not in GPUS:
-        raise DocumentError("--gpu", "", f"unknown GPU '{gpu}' ({suggestion(gpu, GPUS)})", code="unknown-name")
-    return GPUS[gpu].peak_flops * EFFICIENCY
+    unit = find_gpu(gpu)
+    if unit.efficiency is None:
+        reason = f"no measurement of the {unit.name} is known here (name another GPU, or give --computing)"
+        raise DocumentError("--gpu", "", reason)
+    return unit.peak_flops * unit.efficiency
 
 
 def _milliseconds(source: Source, line: int, word: str) -> Fraction | None:
