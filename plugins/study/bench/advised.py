@@ -1,8 +1,8 @@
 """What `echelon advise` says beside what happens from packets: `python -m plugins.study.bench.advised [FILE...]`.
 
 Every policy that decides once runs each scenario from packets, for as long as its slowest job needs alone for
-`ITERATIONS`. A line for each scenario: the advice, the best from packets, and the regret, by what part the mean slowdown
-under the advice is larger. Policies that decide again and again take hours from packets and are left out of both.
+`ITERATIONS`. A line for each scenario: the advice, the best from packets, and the regret, by what part the mean
+slowdown under the advice is larger. Policies that decide again and again take hours from packets and are left out.
 """
 
 from __future__ import annotations
