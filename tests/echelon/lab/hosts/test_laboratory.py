@@ -56,6 +56,15 @@ def held(processes: list[int]) -> list[int]:
     return out
 
 
+def all_of(lab: int) -> list[int]:
+    """Return descriptors of two switches, the service, the shell and its command, as soon as they all run."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while len(found := descendants(lab)) < 5:
+        assert time.monotonic() < give_up_at, "a process of the laboratory is missing"
+        time.sleep(0.01)
+    return held(found)
+
+
 def await_ends(descriptors: list[int]) -> None:
     for descriptor in descriptors:
         with os.fdopen(descriptor):
@@ -128,8 +137,7 @@ def test_programs_can_be_hosts(running: tuple[subprocess.Popen[str], Path]) -> N
 def test_a_signal_ends_all_of_it(running: tuple[subprocess.Popen[str], Path], number: signal.Signals) -> None:
     lab, directory = running
     assert directory.is_dir()
-    left = held(descendants(lab.pid))
-    assert len(left) >= 5, "two switches, the service, the shell and its command"
+    left = all_of(lab.pid)
     lab.send_signal(number)
     assert lab.wait(PATIENCE_S) == 128 + number
     await_ends(left)
