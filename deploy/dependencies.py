@@ -90,6 +90,7 @@ def compiled(requirements: Iterable[str], wheels: Iterable[Wheel], *options: str
     """Return the lock of requirements, in which our distributions are the wheels."""
     ours = "".join(f"{one.name} @ {one.path.as_uri()}\n" for one in wheels)
     constraints = DEPLOY.parent / "out" / "wheels.constraints"
+    constraints.parent.mkdir(exist_ok=True)
     constraints.write_text(ours)
     command = [sys.executable, "-m", "uv", "pip", "compile", "-", "--quiet", "--universal", "--python-version", "3.11",
                "--generate-hashes", "--no-strip-extras", "--constraints", str(constraints), *options]  # fmt: skip
