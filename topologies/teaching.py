@@ -42,10 +42,10 @@ pipeline: {micro_batches: 3, forward: 100 ms, activation: 100 kB}
 """
 
 
-def echelon(cli, *arguments):
-    """Run a command of Echelon on the session's controller."""
-    url = cli.mn.controllers[0].url
-    subprocess.run([sys.executable, "-m", "echelon", *arguments, "--url", url], check=False)
+def echelon(cli, *arguments, stdout=None):
+    """Run a command of Echelon on the session's controller. Return what it prints to a pipe."""
+    command = [sys.executable, "-m", "echelon", *arguments, "--url", cli.mn.controllers[0].url]
+    return subprocess.run(command, check=False, stdout=stdout, text=True).stdout
 
 
 def do_tasks(cli, _line):
@@ -77,18 +77,7 @@ def do_policy(cli, line):
     if not line:
         echelon(cli, "policy", "show")
         return
-    dry = [
-        sys.executable,
-        "-m",
-        "echelon",
-        "policy",
-        "set",
-        *line.split(),
-        "--dry-run",
-        "--url",
-        cli.mn.controllers[0].url,
-    ]
-    parts = subprocess.run(dry, check=False, stdout=subprocess.PIPE, text=True).stdout.split("\n\n")
+    parts = echelon(cli, "policy", "set", *line.split(), "--dry-run", stdout=subprocess.PIPE).split("\n\n")
     print(parts[0], parts[-1], sep="\n\n")  # entries and slowdowns, without a line for each queue
     echelon(cli, "policy", "set", *line.split())
 

@@ -288,7 +288,7 @@ class TimedAlone:
 
 @dataclass(frozen=True, slots=True)
 class MoveAdvanced:
-    """That is done, in answer to `AdvanceMove`, or the reason why it is not."""
+    """The answer to `AdvanceMove`: what was asked for is done, or `problem` says why it is not."""
 
     number: int
     problem: str | None = None

@@ -15,8 +15,6 @@ from echelon.control.wiring import LinkEnds, Wiring, ends_of, links_of
 from echelon.documents import DocumentError, suggestion
 from echelon.fabric.model import Fabric
 
-__all__ = ["ChosenPolicy", "JobStore", "LinkEnds", "ends_of"]
-
 _DRAINED = "drained"
 _LINKS = "links"
 _NUMBER = "job_number"

@@ -22,7 +22,7 @@ from echelon.control.effects import Effect
 from echelon.control.errors import ServiceError, UnavailableError, UnknownError
 from echelon.control.events import ChangeRequest, Event, Instant, Request
 from echelon.control.jobs import RegisteredJob
-from echelon.control.jobstore import ChosenPolicy, JobStore, LinkEnds
+from echelon.control.jobstore import ChosenPolicy, JobStore
 from echelon.control.lines import Progress, SwitchLine
 from echelon.control.moves import Moves
 from echelon.control.outages import Outages
@@ -32,7 +32,7 @@ from echelon.control.reactive import Reactions
 from echelon.control.records import Snapshot
 from echelon.control.reports import Following, check_iterations
 from echelon.control.requests import DryRuns, Requests
-from echelon.control.wiring import Wiring
+from echelon.control.wiring import LinkEnds, Wiring
 from echelon.fabric.model import Fabric
 from echelon.lowering.trees import needed
 from echelon.southbound.events import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from echelon.control.effects import SetAlarm
 from echelon.control.events import Alarm, Instant
 from echelon.control.facts import LinksDown
-from echelon.control.jobstore import LinkEnds, ends_of
+from echelon.control.wiring import LinkEnds, ends_of
 from echelon.fabric.model import Fabric
 
 START_S = 10.0

@@ -15,11 +15,11 @@ from echelon.control.effects import Effect
 from echelon.control.errors import ConflictError, RefusedError, ServiceError, UnavailableError, UnknownError
 from echelon.control.events import OWN, ChangeRequest, Instant
 from echelon.control.jobs import RegisteredJob, check_hosts, check_size
-from echelon.control.jobstore import JobStore, LinkEnds, ends_of
+from echelon.control.jobstore import JobStore
 from echelon.control.lines import Progress
 from echelon.control.planning import Planned, Planner, PlanRequest
 from echelon.control.rehearsal import Situation
-from echelon.control.wiring import Wiring, moved_to
+from echelon.control.wiring import LinkEnds, Wiring, ends_of, moved_to
 from echelon.documents import DocumentError
 from echelon.fabric.model import Fabric
 from echelon.fabric.routing import stranded

@@ -1,4 +1,4 @@
-"""Which links the fabric has, and which they are to be: what is saved of links that move.
+"""The links of the fabric as they are and as they are to be: what is saved of links that move.
 
 The fabric file says which hosts, switches and ports there are, and the rate of each port. A change moves links from
 port to port. It holds until the file has other links: then the file says which they are, as before any change.

@@ -544,7 +544,7 @@ class Traffic:
 
     stage: int
     tensor_all_reduce: int
-    """With sequence parallelism, those of a reduce-scatter and of an all-gather."""
+    """The bytes of an all-reduce; with sequence parallelism, those of a reduce-scatter and of an all-gather."""
     pipeline_send: int
     data_all_reduce: int
     data_reduce_scatter: int

@@ -185,7 +185,7 @@ def test_the_state_of_a_model_is_that_of_the_zero_paper(zero: Zero, gigabytes: f
 
 
 def test_experts_are_sharded_over_the_replicas_that_have_them() -> None:
-    """Of 64 replicas, 8 groups of 8 have the same experts: with ZeRO-1, 12 of 16 bytes are divided by 8, or by 64."""
+    """Eight groups of 8 of the 64 replicas have the same experts: ZeRO-1 divides 12 of 16 bytes by 8, or by 64."""
     training = Training(find_model("mixtral-8x7b"), GPUS["H100"], data=64, expert=8, zero=1)
     experts = 32 * 8 * 3 * 4096 * 14336
     assert training.state_bytes == (46_702_792_704 - experts) * (4 + Fraction(12, 64)) + experts // 8 * Fraction(11, 2)

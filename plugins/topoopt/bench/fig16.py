@@ -68,7 +68,7 @@ class Row:
     graph_gbps: int
     """The bandwidth for which the task graph was made."""
     median_s: float | None = None
-    """On a panel, the median over all published graphs, each on its best topology."""
+    """The median over all published graphs, each on its best topology; None: not a panel."""
 
 
 def rows(directory: Path, nodes: Sequence[int]) -> Iterator[Row]:

@@ -134,7 +134,7 @@ def test_random_sequences(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_sequences_while_links_move(seed: int) -> None:
-    """As ``python -m tests.soak control --moves`` plays them."""
+    """Play sequences as ``python -m tests.soak control --moves`` does."""
     play(seed, 50, moves=True)
 
 

@@ -68,7 +68,7 @@ def test_links_keep_their_ports_and_new_ones_take_free_ones() -> None:
 
 @given(st.data())
 def test_any_links_get_ports_of_their_rates(data: st.DataObject) -> None:
-    """Of six switches with four ports each, whatever the order of links and the ports that are fixed."""
+    """Six switches have four ports each; the order of links and the ports that are fixed do not matter."""
     switches = [f"s{number}" for number in range(6)]
     pairs = [(a, b) for at, a in enumerate(switches) for b in switches[at + 1 :]]
 

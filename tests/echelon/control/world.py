@@ -148,7 +148,7 @@ class World:
         self.switches = {name: SwitchModel(name) for name in self.fabric.switches}
         self.machine: Machine
         self.cabling = self.fabric
-        """Where the links are."""
+        """The fabric with the links where they physically are."""
         self._number = 0
         self._specs: dict[str, JobSpec] = {}
 

@@ -34,7 +34,7 @@ class LinkResource(Resource):
     @classmethod
     def of(cls, cable: "CableLink", machine: "Machine") -> "LinkResource":
         """Return a link."""
-        from echelon.control.jobstore import ends_of
+        from echelon.control.wiring import ends_of
 
         a, b = cable.a.node, cable.b.node
         problem = machine.outages.links.get(ends_of(a, b))
@@ -101,8 +101,7 @@ def routes() -> "APIRouter":
     from fastapi import Depends, Response
 
     from echelon.control.events import ChangeRequest, MoveLinks, SetLink, TurnLinks
-    from echelon.control.jobstore import ends_of
-    from echelon.control.wiring import Wiring
+    from echelon.control.wiring import Wiring, ends_of
     from echelon.service.api.answers import WITH_BODY, errors
     from echelon.service.api.body import described, parsed
     from echelon.service.api.routing import Rehearse, TheService, router

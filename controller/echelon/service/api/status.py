@@ -103,8 +103,8 @@ class EventResource(Resource):
     at: float
     action: str
     """What was done: `register job`, `replace job`, `remove job`, `report distances`, `choose policy`, `drain link`,
-    `restore link`, `move links`, `links moved`, `take switch`, or by the service itself `choose plan`, `links moved`,
-    `links down`, `links up`, and `switch taken` or `switch left` (to another controller)."""
+    `restore link`, `move links`, `take switch`; `links moved`, by a client or the service; or by the service alone
+    `choose plan`, `links down`, `links up`, and `switch taken` or `switch left` (to another controller)."""
     object: str
     """What it was done to."""
     request: str
