@@ -68,18 +68,20 @@ class Moves:
 
     def follow(self, wiring: Wiring, generation: int, now_s: float) -> list[Effect]:
         """Go on after something of a move was saved, or loaded."""
+        # Another move may begin while switches get the plan for the links of the last one.
+        ended = self._end(now_s) if wiring.then is not None and self.stage == "installing" else []
         before, self.wiring = self.wiring, wiring
         self._generation, self._version, self.problem = generation, None, None
         if wiring.then is not None:
             self._last = wiring
             if wiring.begun:
                 self._enter("moving", now_s)
-                return self._switch()
+                return ended + self._switch()
             self._began_s = []
             self._enter("routing", now_s)
         else:
             self._enter("installing" if before is not None and before.then is wiring.now else "standing", now_s)
-        return []
+        return ended
 
     def adopted(self, version: int, generation: int) -> None:
         """Note that there is a plan of what was accepted up to `generation`."""

@@ -224,6 +224,21 @@ def test_a_move_that_has_not_begun_can_be_ended(world: World) -> None:
     assert "no links are to move now" in str(world.error(world.carry_out_change(said(world))))
 
 
+def test_a_move_that_begins_while_switches_still_get_the_last_one_leaves_both_on_record(world: World) -> None:
+    world.move(SQUARE)
+    while world.machine.moves.stage != "installing":
+        assert world.step()
+    world.move(TWO_BY_TWO)
+    assert world.machine.moves.stage == "installing", "the next one is not saved yet"
+    while world.machine.moves.stage == "installing":
+        assert world.step()
+    (first,) = (fact for fact in world.facts if isinstance(fact, LinksMoved))
+    assert (world.machine.moves.stage, first.going) == ("routing", 2)
+    world.run()
+    assert len([fact for fact in world.facts if isinstance(fact, LinksMoved)]) == 2
+    assert cables_of(world.cabling) == cables_of(two_by_two())
+
+
 def test_a_person_says_that_links_stand() -> None:
     world = World(two_by_two(), by_hand=True)
     world.start()
