@@ -390,6 +390,11 @@ class Device:
             due = (self._committed.digests.next_tick_ns(), self._committed.tables.next_idle_ns())
             return min((time_ns for time_ns in due if time_ns is not None), default=None)
 
+    @property
+    def awaits_acknowledgement(self) -> bool:
+        """Whether a digest list that was sent with an `ack_timeout_ns` is not acknowledged yet."""
+        return self._committed is not None and self._committed.digests.waiting
+
     def wait_acknowledged(self, timeout_s: float | None = None) -> bool:
         """Block until every digest list sent with an `ack_timeout_ns` is acknowledged, or its receiver is gone.
 
@@ -406,9 +411,7 @@ class Device:
         """
         time.sleep(0)  # a thread that releases a lock and takes it again at once would keep all other threads out
         with self._acknowledged:
-            return self._acknowledged.wait_for(
-                lambda: self._committed is None or not self._committed.digests.waiting, timeout_s
-            )
+            return self._acknowledged.wait_for(lambda: not self.awaits_acknowledgement, timeout_s)
 
     def _release_briefly(self) -> None:
         self.lock.release()

@@ -124,7 +124,7 @@ def test_switches_start_before_the_first_packet() -> None:
     heard = Heard()
     compare(scenario, "softswitch", place("virtual", "softswitch")(unwatched, heard), progress=heard)
     said = [entry[1:] if entry[0] == "doing" else entry[0] for entry in heard.all]
-    begun = [at for at, what in enumerate(said) if what == ("fair: starting 2 switches",)]
+    begun = [at for at, what in enumerate(said) if what == ("fair: planning, and starting 2 switches",)]
     assert begun
     assert begun[0] < said.index(("fair: running 1 job",)) < said.index("done")
 

@@ -72,7 +72,7 @@ def _run(
         raise RunError(f"target {target.name} does not run in virtual time (choose another one)")
     options = options_for(target, scenario.jobs)
     capabilities = _as_set(target.capabilities(options), scenario)
-    shown.doing(f"{label}: starting {counted(len(fabric.switches), 'switch', 'switches')}")
+    shown.doing(f"{label}: planning, and starting {counted(len(fabric.switches), 'switch', 'switches')}")
     with (
         build(fabric, scenario.control_latency_s, scenario.queue_bytes) as testbed,
         VirtualController(

@@ -6,6 +6,7 @@ A fabric hands out frames, addresses and counters. Only modules like this one im
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -163,6 +164,8 @@ class Testbed(ABC, Generic[S]):
             with self._lock:
                 self.clock.run(max_events=_BATCH_EVENTS)
                 self._tick()
+            # A thread that releases a lock and takes it again at once would keep all other threads out.
+            time.sleep(0)
         self._network.check()
 
 
@@ -197,7 +200,9 @@ class VirtualTestbed(Testbed[Server]):
         switch.on_digest = on_digest
 
     def _await_controller(self, switch: str) -> None:
-        self._devices[switch].wait_acknowledged()
+        device = self._devices[switch]
+        if device.awaits_acknowledgement:
+            device.wait_acknowledged()
 
     def _tick(self) -> None:
         for device in self._devices.values():

@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from echelon.lab.plots.charts import draw_bars
 from echelon.lab.plots.style import FAINT, HATCHES, INK, PALETTE
 
 if TYPE_CHECKING:
@@ -108,7 +109,8 @@ def _percent(share: float) -> str:
 def _panel(axis: Axes, spans: Mapping[str, Spans]) -> None:
     dark = at_once(spans)
     for row, of in enumerate(spans.values()):
-        axis.broken_barh(
+        draw_bars(
+            axis,
             [(start, end - start) for start, end in of],
             (row + 0.1, 0.8),
             alpha=0.55,

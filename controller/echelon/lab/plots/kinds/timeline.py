@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from echelon.lab.plots.charts import Bar, put, write_in
+from echelon.lab.plots.charts import Bar, draw_bars, put, write_in
 from echelon.lab.plots.style import FAINT, INK, colour, hatch
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ def _panel(axis: Axes, rows: Sequence[Row], inch_s: float) -> None:
             for job in sorted({bar.look for bar in lane}):
                 bars = [(bar.start_s, bar.finish_s - bar.start_s) for bar in lane if bar.look == job]
                 wide = min(lasts for _, lasts in bars) > _APART_INCHES * inch_s
-                axis.broken_barh(
+                draw_bars(
+                    axis,
                     bars,
                     (y, 0.92 * height),
                     facecolor=colour(job),
