@@ -128,7 +128,7 @@ def test_the_comment_is_folded() -> None:
     assert text.startswith("# word word")
 
 
-SHAPES = ("one-tor", "dumbbell", "line", "leaf-spine", "fat-tree", "clos", "dragonfly", "torus", "rail")
+SHAPES = ("one-tor", "dumbbell", "line", "leaf-spine", "fat-tree", "clos", "dragonfly", "torus", "rail", "multi-rail")
 
 
 @pytest.mark.parametrize("shape", SHAPES)

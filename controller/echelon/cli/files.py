@@ -185,6 +185,11 @@ SHAPES = {
         "at rail 1, a host of its own. The uplinks are oversubscribed {oversubscription} to 1.",
         {"servers": 4, "rails": 4, "spines": 2, "oversubscription": "1", **_RATE},
     ),
+    "multi-rail": Shape(
+        "{servers} servers with a link to each of {rails} rails, and {spines} spines. The uplinks are oversubscribed "
+        "{oversubscription} to 1.",
+        {"servers": 4, "rails": 4, "spines": 2, "oversubscription": "1", **_RATE},
+    ),
 }
 
 
@@ -249,7 +254,8 @@ def fabric(
     """Write a fabric file of a well-known shape: leaf-spine, fat-tree and others.
 
     A shape has the options for what it consists of; an option of another shape is a mistake. thesis-a and thesis-b are
-    the configurations of Salamy (2022); a rail-optimised fabric has each NIC of a server at the switch of its rank.
+    the configurations of Salamy (2022); a rail-optimised fabric has each NIC of a server at the switch of its rank, as
+    a host of its own; in a multi-rail fabric, servers are hosts of several links.
 
     Example: echelon fabric leaf-spine --hosts 16 --oversubscription 2 --draw fabric.png -o fabric.yaml
     """
@@ -313,6 +319,7 @@ _COUNTED = {
     "dragonfly": ("groups", "switches", "hosts_per_switch"),
     "torus": ("sides", "hosts_per_switch"),
     "rail-optimised": ("servers", "rails"),
+    "multi-rail": ("servers",),
 }
 """The options whose product is the number of hosts (of a dumbbell, half of it): the first follows from --hosts."""
 

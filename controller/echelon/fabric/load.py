@@ -10,7 +10,9 @@ links:                    # full duplex
 ```
 
 Everything else is numbered in the order of the file: hosts 10.0.0.1, 10.0.0.2... with MAC addresses that end in the
-same two bytes, switches 1, 2..., ports of a switch 1, 2... Every host has one link, to a switch.
+same two bytes, switches 1, 2..., ports of a switch 1, 2... A host has a link to a switch, or links to several, as a
+server has with one NIC for each rail; all have its addresses. Two links between the same nodes are one link of the rate
+of both.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
@@ -155,7 +158,7 @@ class FabricSpec(Section):
 
     def _faults_of_links(self) -> Iterator[PydanticCustomError]:
         nodes = [*self.hosts, *self.switches]
-        attached: dict[str, int] = {}
+        attached: set[str] = set()
         seen: dict[frozenset[str], int] = {}
         for index, link in enumerate(self.links):
             for end, node in enumerate(link.between):
@@ -164,13 +167,7 @@ class FabricSpec(Section):
                     yield problem(
                         f"'{node}' is neither a host nor a switch ({suggestion(node, nodes)})", *at, code="unknown-node"
                     )
-                elif node in self.hosts and node in attached:
-                    yield problem(
-                        f"host '{node}' already has links[{attached[node]}] (give a host one link)",
-                        *at,
-                        code="duplicate",
-                    )
-                attached[node] = index
+                attached.add(node)
             a, b = link.between
             pair = frozenset(link.between)
             if a == b:
@@ -240,10 +237,11 @@ class FabricSpec(Section):
 def build_fabric(spec: FabricSpec) -> Fabric:
     """Return the fabric that a checked specification describes."""
     free = {name: _free_ports(spec, name) for name in spec.switches}
+    interfaces = {name: count() for name in spec.hosts}
 
     def end(link: LinkSpec, node: str) -> LinkEnd:
         if node in spec.hosts:
-            return LinkEnd(node, 0)
+            return LinkEnd(node, next(interfaces[node]))
         return LinkEnd(node, link.ports[node] if node in link.ports else next(free[node]))
 
     cables = tuple(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from itertools import compress, filterfalse, pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, compress, filterfalse, pairwise
 from operator import is_not
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -104,16 +104,18 @@ class Router:
     """A chooser that keeps a connection's path for as long as it is a shortest one.
 
     A new connection takes the path that the fewest connections between the same two edge switches have, and a new tree
-    has the root that the fewest trees have. So jobs that come and go, and links that are drained, have no effect on
+    has the root that the fewest trees have. Where its hosts have several links, it takes those that the fewest
+    connections have in the same direction. So jobs that come and go, and links that are drained, have no effect on
     connections that need not move.
     """
 
     def __init__(self) -> None:
         self._fabric: Fabric | None = None
+        self._several: frozenset[str] = frozenset()
         self._jobs: dict[str, Job] = {}
         self._routes: dict[str, Routes] = {}
         self.users: Counter[Path] = Counter()
-        """Number of connections by path between edge switches, and of trees by root."""
+        """Number of connections by path between edge switches, and by link of hosts with several; of trees by root."""
         self._remembered: dict[str, Routes] = {}
 
     def remember(self, routes: Mapping[str, Routes]) -> None:
@@ -128,6 +130,8 @@ class Router:
         are forgotten. Raises `NoRouteError`, which names the job, and then leaves the router as it was.
         """
         moved = fabric is not self._fabric
+        if moved:
+            self._several = frozenset(host for host in fabric.hosts if len(fabric.ports[host]) > 1)
         shortest = fabric.shortest_paths
         present = {job.name: job for job in jobs}
         wanted: dict[str, Routes] = {}
@@ -142,12 +146,14 @@ class Router:
             except NoRouteError as error:
                 raise NoRouteError(f"job {name}: {error}", name, code=error.code) from None
         for name in [*filterfalse(present.__contains__, self._jobs)]:
-            self.users.subtract(_counted(path) for path in self._routes.pop(name).values())
+            self.users.subtract(chain.from_iterable(map(self._counted, self._routes.pop(name).values())))
         self._fabric, self._jobs = fabric, present
         for name, keeping in wanted.items():
             routes = self._routes.get(name, {})
-            self.users.subtract(_counted(path) for ends, path in routes.items() if not keeping.get(ends))
-            self.users.update(_counted(path) for ends, path in keeping.items() if path and ends not in routes)
+            gone = (path for ends, path in routes.items() if not keeping.get(ends))
+            self.users.subtract(chain.from_iterable(map(self._counted, gone)))
+            new = (path for ends, path in keeping.items() if path and ends not in routes)
+            self.users.update(chain.from_iterable(map(self._counted, new)))
         for name, keeping in wanted.items():
             chosen = {ends: path or self._choose(shortest, ends) for ends, path in keeping.items()}
             if name not in self._routes or self._routes[name] != chosen:
@@ -160,19 +166,25 @@ class Router:
 
     def _choose(self, shortest: ShortestPaths, ends: Ends) -> Path:
         paths = ((ends[0], *inner, ends[-1]) for inner in shortest.switches(*ends))
-        path = min(paths, key=lambda path: self.users[_counted(path)])
-        self.users[_counted(path)] += 1
+        path = min(paths, key=lambda path: [self.users[used] for used in reversed(self._counted(path))])
+        self.users.update(self._counted(path))
         return path
 
-
-def _counted(path: Path) -> Path:
-    """Return what counts as used: the switches of a path, or the root of a tree."""
-    return (root_of(path),) if BREAK in path else path[1:-1]
+    def _counted(self, path: Path) -> Sequence[Path]:
+        """Return what counts as used: the switches of a path, or the root of a tree; and links of hosts with several,
+        which count first where a path is chosen."""
+        if BREAK in path:
+            return ((root_of(path),),)
+        several = self._several
+        ends = ((path[0], path[1]), (path[-2], path[-1])) if several and not several.isdisjoint(path) else ()
+        return (path[1:-1], *ends)
 
 
 def _graph(fabric: Fabric, *needed: str) -> networkx.Graph[str]:
     """Return the graph of the links that are not drained. Raises `NoRouteError` if it lacks a `needed` node."""
-    graph = graph_of((*fabric.hosts, *fabric.switches), fabric.usable_links)
+    through = {*fabric.switches, *needed}  # no path leads through another host
+    links = (link for link in fabric.usable_links if through.issuperset(link))
+    graph = graph_of((*fabric.hosts, *fabric.switches), links)
     for node in needed:
         if node not in graph:
             raise NoRouteError(f"'{node}' is not a node of the fabric", code="unknown-node")
