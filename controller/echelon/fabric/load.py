@@ -2,6 +2,7 @@
 
 ```yaml
 fabric: dumbbell          # name
+paths: kept               # how connections get their paths (`echelon.fabric.choices`); this is the default
 hosts: [h1, h2]           # or a mapping, to fix addresses: {h1: {ipv4: 10.0.0.1, mac: "02:00:00:00:00:01"}, h2: {}}
 switches: [s1, s2]        # or a mapping, to fix P4Runtime device ids: {s1: {device_id: 1}, s2: {}}
 links:                    # full duplex
@@ -27,7 +28,7 @@ from itertools import count
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from echelon.documents import (
@@ -42,6 +43,7 @@ from echelon.documents import (
     suggestion,
 )
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.fabric.routing import chooser
 from echelon.quantities import shown
 
 MAX_HOSTS = 250 * 256
@@ -92,6 +94,14 @@ def _named(value: object) -> object:
     return named
 
 
+def _choosable(name: str) -> str:
+    try:
+        chooser(name)
+    except ValueError as error:
+        raise problem(str(error), code="unknown-name") from None
+    return name
+
+
 class HostSpec(Section):
     """The addresses of a host; None: numbered automatically."""
 
@@ -133,6 +143,8 @@ class FabricSpec(Section):
         BeforeValidator(_named),
         Field(min_length=1, description="the switches, as [s1, s2]"),
     ]
+    paths: Annotated[str, AfterValidator(_choosable)] = "kept"
+    """How connections get their paths: `kept`, `hash` or `valiant`, where a policy leaves that open."""
     links: Annotated[
         tuple[LinkSpec, ...], Field(min_length=1, description="the links, as [{between: [h1, s1], rate: 1 Gbit/s}]")
     ]
@@ -247,7 +259,7 @@ def build_fabric(spec: FabricSpec) -> Fabric:
     cables = tuple(
         CableLink(end(link, link.between[0]), end(link, link.between[1]), link.rate, link.delay) for link in spec.links
     )
-    return Fabric(name=spec.fabric, hosts=_hosts(spec), switches=_switches(spec), cables=cables)
+    return Fabric(name=spec.fabric, hosts=_hosts(spec), switches=_switches(spec), cables=cables, paths=spec.paths)
 
 
 def load_fabric(path: str | Path) -> Fabric:
@@ -307,6 +319,7 @@ def fabric_text(spec: FabricSpec, about: str) -> str:
     lines = [
         *comment,
         f"fabric: {spec.fabric}",
+        *([f"paths: {spec.paths}"] if "paths" in spec.model_fields_set else []),
         *_key_lines("hosts", spec.hosts),
         *_key_lines("switches", spec.switches),
         "links:",

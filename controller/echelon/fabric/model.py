@@ -126,6 +126,18 @@ class ShortestPaths:
         paths = self.switches(*ends)
         return path if path is not None and path[1:-1] in paths else ()
 
+    @cached_property
+    def edges(self) -> Sequence[str]:
+        """Return the switches that have hosts, sorted."""
+        return sorted({edge for edges in self._edges.values() for edge in edges})
+
+    def between(self, first: str, last: str) -> tuple[Path, ...]:
+        """Return the shortest paths between two switches, sorted; none if they are not connected."""
+        pair = (first,), (last,)
+        if pair not in self._paths:
+            self._paths[pair] = tuple(self._find(first, last))
+        return self._paths[pair]
+
     def next_hops(self) -> dict[tuple[str, str], tuple[str, ...]]:
         """Return the neighbours of every switch on its shortest paths to every host, by (switch, host).
 
@@ -243,6 +255,8 @@ class Fabric:
     down: frozenset[frozenset[str]] = frozenset()
     """Links that are used only between nodes without another path. Such a path needs no change when they are back, and
     a controller that is cut off from all switches leaves all paths alone."""
+    paths: str = "kept"
+    """How connections get their paths (`echelon.fabric.choices`), where a policy leaves that open."""
 
     def without(self, links: Iterable[tuple[str, str]], down: Iterable[tuple[str, str]] = ()) -> Fabric:
         """Return the same fabric with exactly these links drained, and these down.

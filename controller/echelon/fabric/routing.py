@@ -1,13 +1,16 @@
-"""The choice of one among several equally short paths for a connection."""
+"""The choice of a path for a connection: by default one among several equally short ones."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from importlib.metadata import entry_points
 from itertools import chain, compress, filterfalse, pairwise
 from operator import is_not
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from echelon.documents import suggestion
 from echelon.fabric.model import BREAK, Fabric, NoRouteError, Path, ShortestPaths, graph_of, root_of
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Ends, Job
@@ -98,6 +101,39 @@ class PathChooser(Protocol):
 
         Raises `NoRouteError`, naming the job; then everything is as if it had not been called.
         """
+
+
+def chooser(name: str) -> PathChooser:
+    """Return a new chooser of that name (`echelon.fabric.choices`). Raises `ValueError`, saying what there is, or why
+    nothing can choose paths so."""
+    found = {entry.name: entry for entry in entry_points(group="echelon.paths")}
+    if name not in found:
+        old = "" if found else "; the installed package is older than its source tree: run pip install --editable ."
+        raise ValueError(f"'{name}' is no choice of paths ({suggestion(name, sorted(found))}){old}")
+    made: PathChooser = found[name].load()()
+    return made
+
+
+class ChosenByFabric:
+    """A chooser that does what the fabric says (`Fabric.paths`)."""
+
+    def __init__(self, remembered: Mapping[str, Routes] | None = None) -> None:
+        """Prefer the remembered paths, by job, for jobs that are still to come, where paths are kept."""
+        self._by: dict[str, PathChooser] = {}
+        self._remembered = remembered
+
+    def route(self, fabric: Fabric, jobs: Iterable[Job]) -> Mapping[str, Routes]:
+        """Return the paths by job (`PathChooser`)."""
+        if fabric.paths not in self._by:
+            made = self._by[fabric.paths] = chooser(fabric.paths)
+            if self._remembered and isinstance(made, Router):
+                made.remember(self._remembered)
+            self._remembered = None
+        return self._by[fabric.paths].route(fabric, jobs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a chooser that goes on from here."""
+        return altered(self, _by=deepcopy(self._by, memo))
 
 
 class Router:
