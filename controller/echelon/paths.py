@@ -9,7 +9,7 @@ from math import ceil, inf
 
 from echelon.allocation import Link
 from echelon.fabric.model import BREAK, Fabric
-from echelon.fabric.routing import NoRouteError, Path, PathChooser, Router, Routes
+from echelon.fabric.routing import ChosenByFabric, NoRouteError, Path, PathChooser, Routes
 from echelon.jobs.graph import Job
 from echelon.kept import Kept
 from echelon.plan import PlanError
@@ -67,18 +67,18 @@ class FlowPaths:
     """The paths of all flows of all jobs, from plan to plan."""
 
     def __init__(self) -> None:
-        self._router = Router()
+        self._chosen = ChosenByFabric()
         self._paths = Kept(_paths)
 
     def update(self, jobs: Sequence[Job], fabric: Fabric, chooser: PathChooser | None = None) -> Mapping[str, Paths]:
         """Return the paths by job, in the jobs' order: the same object as at the last call where nothing changed.
 
-        `chooser` chooses them; by default a `Router` of its own, so that a flow moves only if it must. Raises
+        `chooser` chooses them; by default one of its own that does what the fabric says. Raises
         `PlanError` if two jobs have one name or a worker cannot be reached; then nothing has changed.
         """
         check_names(jobs)
         try:
-            routes = (chooser or self._router).route(fabric, jobs)
+            routes = (chooser or self._chosen).route(fabric, jobs)
         except NoRouteError as error:
             raise PlanError(str(error), error.job, code=error.code) from None
         return self._paths.update({job.name: (job, routes[job.name]) for job in jobs})

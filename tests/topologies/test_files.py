@@ -128,7 +128,7 @@ def test_the_comment_is_folded() -> None:
     assert text.startswith("# word word")
 
 
-SHAPES = ("one-tor", "dumbbell", "line", "leaf-spine", "fat-tree", "clos", "dragonfly", "torus", "rail")
+SHAPES = ("one-tor", "dumbbell", "line", "leaf-spine", "fat-tree", "clos", "dragonfly", "torus", "rail", "multi-rail")
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -156,6 +156,23 @@ def test_hosts_that_a_shape_cannot_have(arguments: tuple[str, ...], said: str) -
     assert status == 2
     assert errors.startswith(said)
     assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("leaf-spine --hosts 4", "# 2 leaves with 2 hosts each and 2 spines;"),
+        ("leaf-spine --hosts 2 --spines 1", "# 2 leaves with 1 host each and 1 spine;"),
+        ("leaf-spine --hosts 4 --hosts-per-leaf 4 --spines 1", "# 1 leaf with 4 hosts each and 1 spine;"),
+        ("clos --hosts 8", "# 2 pods of 2 leaves, with 2 hosts each,"),
+        ("dragonfly --hosts 8", "# A dragonfly (Kim et al., ISCA '08): 2 groups of 4 switches, 1 host at each."),
+        ("rail --hosts 4", "# 2 servers with 2 NICs each, at 2 rails,"),
+    ],
+)
+def test_few_hosts_are_still_at_two_places(arguments: str, said: str) -> None:
+    status, text, _ = fabric_command(*arguments.split())
+    assert status == 0
+    assert text.startswith(said)
 
 
 def test_a_picture_has_every_link_once_and_a_colour_for_each_rate() -> None:

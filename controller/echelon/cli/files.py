@@ -185,6 +185,11 @@ SHAPES = {
         "at rail 1, a host of its own. The uplinks are oversubscribed {oversubscription} to 1.",
         {"servers": 4, "rails": 4, "spines": 2, "oversubscription": "1", **_RATE},
     ),
+    "multi-rail": Shape(
+        "{servers} servers with a link to each of {rails} rails, and {spines} spines. The uplinks are oversubscribed "
+        "{oversubscription} to 1.",
+        {"servers": 4, "rails": 4, "spines": 2, "oversubscription": "1", **_RATE},
+    ),
 }
 
 
@@ -249,7 +254,8 @@ def fabric(
     """Write a fabric file of a well-known shape: leaf-spine, fat-tree and others.
 
     A shape has the options for what it consists of; an option of another shape is a mistake. thesis-a and thesis-b are
-    the configurations of Salamy (2022); a rail-optimised fabric has each NIC of a server at the switch of its rank.
+    the configurations of Salamy (2022); a rail-optimised fabric has each NIC of a server at the switch of its rank, as
+    a host of its own; in a multi-rail fabric, servers are hosts of several links.
 
     Example: echelon fabric leaf-spine --hosts 16 --oversubscription 2 --draw fabric.png -o fabric.yaml
     """
@@ -284,7 +290,7 @@ def _shaped(name: str, given: Mapping[str, object], delay: str) -> tuple[FabricS
     options = {**shape.options, **given}
     if isinstance(count, int):
         options |= _sized(name, options, given, count)
-    about = shape.about.format_map(options)
+    about = re.sub(r"\b1 (\w+s)\b", _singular, shape.about.format_map(options))
     arguments: dict[str, object] = {}
     for option, value in {**options, "delay": delay}.items():
         argument, parse = {
@@ -313,6 +319,7 @@ _COUNTED = {
     "dragonfly": ("groups", "switches", "hosts_per_switch"),
     "torus": ("sides", "hosts_per_switch"),
     "rail-optimised": ("servers", "rails"),
+    "multi-rail": ("servers",),
 }
 """The options whose product is the number of hosts (of a dumbbell, half of it): the first follows from --hosts."""
 
@@ -331,6 +338,12 @@ def _sized(name: str, options: Mapping[str, Any], given: Mapping[str, object], h
         fail(f"--hosts: does not go with {_written(first)} (give one of them)")
     each = prod(int(options[option]) for option in others) * (2 if name == "dumbbell" else 1)
     count, rest = divmod(hosts, each)
+    if count < 2 and name != "torus" and others and others[-1] not in given:
+        # One leaf, pod, group or server alone has nothing to share: fewer hosts at each make it two at least.
+        places = each // int(options[others[-1]])
+        fewer = next((number for number in range(hosts // places // 2, 0, -1) if hosts % (number * places) == 0), 0)
+        if fewer:
+            return {first: hosts // (fewer * places), others[-1]: fewer}
     if rest:
         settings = " and ".join(_written(option) for option in others)
         fail(f"--hosts: {hosts} is not a multiple of {each} (give {(count + 1) * each}, or change {settings})")
@@ -338,6 +351,11 @@ def _sized(name: str, options: Mapping[str, Any], given: Mapping[str, object], h
         side = next(side for side in range(isqrt(count), 0, -1) if count % side == 0)
         return {"sides": f"{side}x{count // side}"}
     return {first: count}
+
+
+def _singular(found: re.Match[str]) -> str:
+    word = found[1]
+    return f"1 {({'leaves': 'leaf', 'switches': 'switch'}).get(word, word.removesuffix('s'))}"
 
 
 def _sides(text: object) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from echelon.control.records import Document
 from echelon.documents import DocumentError
 from echelon.errors import Code, CodedError
 from echelon.fabric.model import Fabric
-from echelon.fabric.routing import Router, Routes, stranded
+from echelon.fabric.routing import ChosenByFabric, Routes, stranded
 from echelon.jobs.graph import FlowKey, Job
 from echelon.kept import altered
 from echelon.lowering.capabilities import Capabilities
@@ -193,7 +193,7 @@ class Planner:
     _chosen: ChosenPolicy | None = None
     _asked: Policy | None = None
     """The policy that was chosen last, with what it remembers; None: there is none yet, or it failed."""
-    _paths: Router = field(default_factory=Router)
+    _paths: ChosenByFabric = field(default_factory=ChosenByFabric)
     """What chooses the paths of connections for that policy."""
     _lowering: Lowering | None = None
     _routes: dict[str, Routes] = field(default_factory=dict)
@@ -559,8 +559,7 @@ class Planner:
                         of_policy.take(carried)
             self._asked = policy
             self._searched = {}
-            self._paths = Router()
-            self._paths.remember(self._routes)
+            self._paths = ChosenByFabric(self._routes)
             self._chosen = chosen
         return self._asked
 

@@ -9,9 +9,8 @@ from typing import Self
 
 from echelon.control.jobstore import ChosenPolicy
 from echelon.control.planning import MakePolicy, Planned
-from echelon.execution import duration_s
 from echelon.fabric.model import Fabric
-from echelon.fluid.alone_runs import AloneRuns
+from echelon.fluid.least import least_iterations_s
 from echelon.fluid.network import FluidError
 from echelon.fluid.simulator import FluidPlanner
 from echelon.fluid.slowdown import MOST_FLOWS, MOST_SHARED, ROUNDS, flows_of_prediction, predicted_slowdowns
@@ -39,7 +38,7 @@ class Forecast:
 
     job: str
     before: float | None
-    """Mean time of an iteration over that of the job alone on the whole fabric, in the fluid model, before the change;
+    """Mean time of an iteration over the least on the whole fabric, in the fluid model, before the change;
     None: the job is in no plan, or was not simulated."""
     after: float | None
     """The same after the change."""
@@ -96,7 +95,7 @@ class _Run:
     def of_some(cls, of: Situation, names: set[str], whole: Fabric) -> Self:
         """Return the run of jobs of these names."""
         jobs = [job for job in of.planned.jobs if job.name in names]
-        return cls(of, jobs, {name: duration_s(run) for name, run in AloneRuns().update(jobs, whole).items()})
+        return cls(of, jobs, least_iterations_s(jobs, whole))
 
     def rounds(self) -> int:
         """Return how many iterations of the slowest job can be simulated in seconds. Raises `_TooLargeError`."""

@@ -244,8 +244,8 @@ def rail_optimised(
     There is one NIC for each accelerator, so collectives between accelerators of one rank stay below their rail (Wang
     et al., Rail-only, HOTI '24, section 2, describes the usual design). Spines link the rails.
 
-    A host of a fabric has one link, so each NIC is a host of its own: `n2r1` is the NIC of server 2 at rail 1. What the
-    accelerators of one server send to each other directly (NVLink) is not part of the fabric.
+    Each NIC is a host of its own here: `n2r1` is the NIC of server 2 at rail 1; `multi_rail` has servers as hosts. What
+    the accelerators of one server send to each other directly (NVLink) is not part of the fabric.
     """
     _check(servers=(servers, 1), rails=(rails, 1), spines=(spines, 1))
     uplink_bps = _uplink_bps(servers * rate_bps, spines, oversubscription)
@@ -257,6 +257,23 @@ def rail_optimised(
     links += [(nic, rail, rate_bps) for nic, rail in nics]
     name = f"rail_optimised_{servers}_{rails}_{spines}"
     return _fabric(name, [nic for nic, _ in nics], [*rail_names, *spine_names], links, delay_s)
+
+
+def multi_rail(
+    servers: int,
+    rails: int,
+    spines: int = 1,
+    oversubscription: Fraction | int = 1,
+    rate_bps: int = LINK_BPS,
+    delay_s: Fraction = DELAY_S,
+) -> FabricSpec:
+    """Return the same fabric with servers as hosts h1, h2..., each of which has a link to every rail."""
+    nics = rail_optimised(servers, rails, spines, oversubscription, rate_bps, delay_s)
+    ends = (link.between for link in nics.links)
+    servers_of = {nic: f"h{index // rails + 1}" for index, nic in enumerate(nics.hosts)}
+    links = [(servers_of.get(a, a), b, link.rate) for link, (a, b) in zip(nics.links, ends, strict=True)]
+    hosts = [*dict.fromkeys(servers_of.values())]
+    return _fabric(f"multi_rail_{servers}_{rails}_{spines}", hosts, [*nics.switches], links, delay_s)
 
 
 def _uplink_bps(offered_bps: int, uplinks: int, oversubscription: Fraction | int) -> int:

@@ -2,6 +2,7 @@
 
 ```yaml
 fabric: dumbbell          # name
+paths: kept               # how connections get their paths (`echelon.fabric.choices`); this is the default
 hosts: [h1, h2]           # or a mapping, to fix addresses: {h1: {ipv4: 10.0.0.1, mac: "02:00:00:00:00:01"}, h2: {}}
 switches: [s1, s2]        # or a mapping, to fix P4Runtime device ids: {s1: {device_id: 1}, s2: {}}
 links:                    # full duplex
@@ -10,7 +11,9 @@ links:                    # full duplex
 ```
 
 Everything else is numbered in the order of the file: hosts 10.0.0.1, 10.0.0.2... with MAC addresses that end in the
-same two bytes, switches 1, 2..., ports of a switch 1, 2... Every host has one link, to a switch.
+same two bytes, switches 1, 2..., ports of a switch 1, 2... A host has a link to a switch, or links to several, as a
+server has with one NIC for each rail; all have its addresses. Two links between the same nodes are one link of the rate
+of both.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from itertools import count
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from echelon.documents import (
@@ -39,6 +43,7 @@ from echelon.documents import (
     suggestion,
 )
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.fabric.routing import chooser
 from echelon.quantities import shown
 
 MAX_HOSTS = 250 * 256
@@ -89,6 +94,14 @@ def _named(value: object) -> object:
     return named
 
 
+def _choosable(name: str) -> str:
+    try:
+        chooser(name)
+    except ValueError as error:
+        raise problem(str(error), code="unknown-name") from None
+    return name
+
+
 class HostSpec(Section):
     """The addresses of a host; None: numbered automatically."""
 
@@ -130,6 +143,8 @@ class FabricSpec(Section):
         BeforeValidator(_named),
         Field(min_length=1, description="the switches, as [s1, s2]"),
     ]
+    paths: Annotated[str, AfterValidator(_choosable)] = "kept"
+    """How connections get their paths: `kept`, `hash` or `valiant`, where a policy leaves that open."""
     links: Annotated[
         tuple[LinkSpec, ...], Field(min_length=1, description="the links, as [{between: [h1, s1], rate: 1 Gbit/s}]")
     ]
@@ -155,7 +170,7 @@ class FabricSpec(Section):
 
     def _faults_of_links(self) -> Iterator[PydanticCustomError]:
         nodes = [*self.hosts, *self.switches]
-        attached: dict[str, int] = {}
+        attached: set[str] = set()
         seen: dict[frozenset[str], int] = {}
         for index, link in enumerate(self.links):
             for end, node in enumerate(link.between):
@@ -164,13 +179,7 @@ class FabricSpec(Section):
                     yield problem(
                         f"'{node}' is neither a host nor a switch ({suggestion(node, nodes)})", *at, code="unknown-node"
                     )
-                elif node in self.hosts and node in attached:
-                    yield problem(
-                        f"host '{node}' already has links[{attached[node]}] (give a host one link)",
-                        *at,
-                        code="duplicate",
-                    )
-                attached[node] = index
+                attached.add(node)
             a, b = link.between
             pair = frozenset(link.between)
             if a == b:
@@ -240,16 +249,17 @@ class FabricSpec(Section):
 def build_fabric(spec: FabricSpec) -> Fabric:
     """Return the fabric that a checked specification describes."""
     free = {name: _free_ports(spec, name) for name in spec.switches}
+    interfaces = {name: count() for name in spec.hosts}
 
     def end(link: LinkSpec, node: str) -> LinkEnd:
         if node in spec.hosts:
-            return LinkEnd(node, 0)
+            return LinkEnd(node, next(interfaces[node]))
         return LinkEnd(node, link.ports[node] if node in link.ports else next(free[node]))
 
     cables = tuple(
         CableLink(end(link, link.between[0]), end(link, link.between[1]), link.rate, link.delay) for link in spec.links
     )
-    return Fabric(name=spec.fabric, hosts=_hosts(spec), switches=_switches(spec), cables=cables)
+    return Fabric(name=spec.fabric, hosts=_hosts(spec), switches=_switches(spec), cables=cables, paths=spec.paths)
 
 
 def load_fabric(path: str | Path) -> Fabric:
@@ -309,6 +319,7 @@ def fabric_text(spec: FabricSpec, about: str) -> str:
     lines = [
         *comment,
         f"fabric: {spec.fabric}",
+        *([f"paths: {spec.paths}"] if "paths" in spec.model_fields_set else []),
         *_key_lines("hosts", spec.hosts),
         *_key_lines("switches", spec.switches),
         "links:",

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import chain
+from itertools import chain, product
 from typing import TYPE_CHECKING
 
 from echelon.errors import Code, CodedError
@@ -30,7 +30,7 @@ def root_of(path: Path) -> str:
 class NoRouteError(CodedError, ValueError):
     """A node is unknown, or no path connects two nodes.
 
-    Length is the number of hops. A host has one link, to its edge switch, so no path leads through a host.
+    Length is the number of hops. No path leads through a host.
     """
 
     code: Code = "no-route"
@@ -57,20 +57,19 @@ class ShortestPaths:
         self.nodes = {*hosts, *switches}
         self._otherwise = otherwise
         self._hosts, self._switches = hosts, switches
-        self._edge: dict[str, str] = {}
-        """The edge switch of each host."""
+        self._edges: dict[str, tuple[str, ...]] = {}
+        """The edge switches of each host, sorted."""
         between = []
         for one, other in links:
-            if one in hosts:
-                self._edge[one] = other
-            elif other in hosts:
-                self._edge[other] = one
+            if one in hosts or other in hosts:
+                host, edge = (one, other) if one in hosts else (other, one)
+                self._edges[host] = tuple(sorted((*self._edges.get(host, ()), edge)))
             else:
                 between.append((one, other))
         self._graph = graph_of(switches, between)
         self._hops_left: dict[str, dict[str, int]] = {}
         """The distances to each edge switch, of every switch that has a path to it."""
-        self._paths: dict[tuple[str, str], tuple[Path, ...]] = {}
+        self._paths: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Path, ...]] = {}
         self._of_trees: dict[Sequence[str], tuple[Path, ...]] = {}
 
     def switches(self, *ends: str) -> tuple[Path, ...]:
@@ -87,11 +86,12 @@ class ShortestPaths:
         for one, other in ((src, dst), (dst, src)):
             if one not in self.nodes:
                 raise NoRouteError(f"'{one}' is not a node of the fabric", code="unknown-node")
-            if one not in self._edge:
+            if one not in self._edges:
                 raise NoRouteError(f"there is no path from '{one}' to '{other}': its link is drained or missing")
-        edges = (self._edge[src], self._edge[dst])
+        edges = (self._edges[src], self._edges[dst])
         if edges not in self._paths:
-            self._paths[edges] = tuple(self._find(*edges))
+            found = sorted((path for pair in product(*edges) for path in self._find(*pair)), key=len)
+            self._paths[edges] = tuple(sorted(path for path in found if len(path) == len(found[0])))
         if not self._paths[edges]:
             raise NoRouteError(f"there is no path from '{src}' to '{dst}'")
         return self._paths[edges]
@@ -101,7 +101,9 @@ class ShortestPaths:
         if ends not in self._of_trees:
             for host in ends:
                 self._connected(ends[0], host)
-            edges = {self._edge[host] for host in ends}
+                if len(self._edges[host]) > 1:
+                    raise NoRouteError(f"'{host}' has several links, and trees end at hosts with one (use a ring)")
+            edges = {self._edges[host][0] for host in ends}
             reach = {root: max(self._distances(edge)[root] for edge in edges) for root in self._distances(min(edges))}
             roots = sorted(root for root, hops in reach.items() if hops == min(reach.values()))
             self._of_trees[ends] = tuple(self._tree(root, ends)[1:-1] for root in roots)
@@ -110,7 +112,7 @@ class ShortestPaths:
     def _tree(self, root: str, ends: Sequence[str]) -> Path:
         def way(host: str) -> Path:
             """Return the way up to the root; ways that meet go on together."""
-            path = [host, self._edge[host]]
+            path = [host, *self._edges[host]]
             while path[-1] != root:
                 path.append(self._nearer(path[-1], root)[0])
             return tuple(path)
@@ -124,6 +126,18 @@ class ShortestPaths:
         paths = self.switches(*ends)
         return path if path is not None and path[1:-1] in paths else ()
 
+    @cached_property
+    def edges(self) -> Sequence[str]:
+        """Return the switches that have hosts, sorted."""
+        return sorted({edge for edges in self._edges.values() for edge in edges})
+
+    def between(self, first: str, last: str) -> tuple[Path, ...]:
+        """Return the shortest paths between two switches, sorted; none if they are not connected."""
+        pair = (first,), (last,)
+        if pair not in self._paths:
+            self._paths[pair] = tuple(self._find(first, last))
+        return self._paths[pair]
+
     def next_hops(self) -> dict[tuple[str, str], tuple[str, ...]]:
         """Return the neighbours of every switch on its shortest paths to every host, by (switch, host).
 
@@ -132,11 +146,15 @@ class ShortestPaths:
         out: dict[tuple[str, str], tuple[str, ...]] = dict.fromkeys(
             ((switch, host) for host in self._hosts for switch in self._switches), ()
         )
-        towards: dict[str, dict[str, tuple[str, ...]]] = {}
-        for host, edge in self._edge.items():
-            if edge not in towards:
-                towards[edge] = {switch: self._nearer(switch, edge) for switch in self._distances(edge)}
-            out.update(((switch, host), hops or (host,)) for switch, hops in towards[edge].items())
+        towards: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
+        for host, edges in self._edges.items():
+            if edges not in towards:
+                hops_left: dict[str, int] = {}
+                for edge in edges:
+                    for switch, hops in self._distances(edge).items():
+                        hops_left[switch] = min(hops, hops_left.get(switch, hops))
+                towards[edges] = {switch: self._closer(switch, hops_left) for switch in hops_left}
+            out.update(((switch, host), hops or (host,)) for switch, hops in towards[edges].items())
         if self._otherwise is not None:
             # Packets come nearer by each such hop, until they are at a switch with a better path, if there is any.
             out = {place: out[place] or others for place, others in self._otherwise.next_hops().items()}
@@ -154,7 +172,9 @@ class ShortestPaths:
             paths += [(*path, other) for other in reversed(self._nearer(path[-1], last))]
 
     def _nearer(self, switch: str, last: str) -> tuple[str, ...]:
-        hops_left = self._distances(last)
+        return self._closer(switch, self._distances(last))
+
+    def _closer(self, switch: str, hops_left: Mapping[str, int]) -> tuple[str, ...]:
         return tuple(sorted(other for other in self._graph[switch] if hops_left[other] == hops_left[switch] - 1))
 
     def _distances(self, last: str) -> dict[str, int]:
@@ -186,7 +206,7 @@ def graph_of(nodes: Iterable[str], links: Iterable[tuple[str, str]]) -> networkx
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """An end host; it has one interface."""
+    """An end host; all its interfaces have these addresses."""
 
     name: str
     ipv4: str
@@ -207,7 +227,7 @@ class LinkEnd:
 
     node: str
     port: int
-    """The port number: from 1 on a switch; 0 on a host, which has one interface."""
+    """The port number: from 1 on a switch, from 0 on a host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +255,8 @@ class Fabric:
     down: frozenset[frozenset[str]] = frozenset()
     """Links that are used only between nodes without another path. Such a path needs no change when they are back, and
     a controller that is cut off from all switches leaves all paths alone."""
+    paths: str = "kept"
+    """How connections get their paths (`echelon.fabric.choices`), where a policy leaves that open."""
 
     def without(self, links: Iterable[tuple[str, str]], down: Iterable[tuple[str, str]] = ()) -> Fabric:
         """Return the same fabric with exactly these links drained, and these down.

@@ -1,13 +1,16 @@
-"""The choice of one among several equally short paths for a connection."""
+"""The choice of a path for a connection: by default one among several equally short ones."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from itertools import compress, filterfalse, pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from importlib.metadata import entry_points
+from itertools import chain, compress, filterfalse, pairwise
 from operator import is_not
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from echelon.documents import suggestion
 from echelon.fabric.model import BREAK, Fabric, NoRouteError, Path, ShortestPaths, graph_of, root_of
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Ends, Job
@@ -100,20 +103,55 @@ class PathChooser(Protocol):
         """
 
 
+def chooser(name: str) -> PathChooser:
+    """Return a new chooser of that name (`echelon.fabric.choices`). Raises `ValueError`, saying what there is, or why
+    nothing can choose paths so."""
+    found = {entry.name: entry for entry in entry_points(group="echelon.paths")}
+    if name not in found:
+        old = "" if found else "; the installed package is older than its source tree: run pip install --editable ."
+        raise ValueError(f"'{name}' is no choice of paths ({suggestion(name, sorted(found))}){old}")
+    made: PathChooser = found[name].load()()
+    return made
+
+
+class ChosenByFabric:
+    """A chooser that does what the fabric says (`Fabric.paths`)."""
+
+    def __init__(self, remembered: Mapping[str, Routes] | None = None) -> None:
+        """Prefer the remembered paths, by job, for jobs that are still to come, where paths are kept."""
+        self._by: dict[str, PathChooser] = {}
+        self._remembered = remembered
+
+    def route(self, fabric: Fabric, jobs: Iterable[Job]) -> Mapping[str, Routes]:
+        """Return the paths by job (`PathChooser`)."""
+        if fabric.paths not in self._by:
+            made = self._by[fabric.paths] = chooser(fabric.paths)
+            if self._remembered and isinstance(made, Router):
+                made.remember(self._remembered)
+            self._remembered = None
+        return self._by[fabric.paths].route(fabric, jobs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return a chooser that goes on from here."""
+        return altered(self, _by=deepcopy(self._by, memo))
+
+
 class Router:
     """A chooser that keeps a connection's path for as long as it is a shortest one.
 
     A new connection takes the path that the fewest connections between the same two edge switches have, and a new tree
-    has the root that the fewest trees have. So jobs that come and go, and links that are drained, have no effect on
+    has the root that the fewest trees have. Where its hosts have several links, it takes those that the fewest
+    connections have in the same direction. So jobs that come and go, and links that are drained, have no effect on
     connections that need not move.
     """
 
     def __init__(self) -> None:
         self._fabric: Fabric | None = None
+        self._several: frozenset[str] = frozenset()
         self._jobs: dict[str, Job] = {}
         self._routes: dict[str, Routes] = {}
         self.users: Counter[Path] = Counter()
-        """Number of connections by path between edge switches, and of trees by root."""
+        """Number of connections by path between edge switches, and by link of hosts with several; of trees by root."""
         self._remembered: dict[str, Routes] = {}
 
     def remember(self, routes: Mapping[str, Routes]) -> None:
@@ -128,6 +166,8 @@ class Router:
         are forgotten. Raises `NoRouteError`, which names the job, and then leaves the router as it was.
         """
         moved = fabric is not self._fabric
+        if moved:
+            self._several = frozenset(host for host in fabric.hosts if len(fabric.ports[host]) > 1)
         shortest = fabric.shortest_paths
         present = {job.name: job for job in jobs}
         wanted: dict[str, Routes] = {}
@@ -142,12 +182,14 @@ class Router:
             except NoRouteError as error:
                 raise NoRouteError(f"job {name}: {error}", name, code=error.code) from None
         for name in [*filterfalse(present.__contains__, self._jobs)]:
-            self.users.subtract(_counted(path) for path in self._routes.pop(name).values())
+            self.users.subtract(chain.from_iterable(map(self._counted, self._routes.pop(name).values())))
         self._fabric, self._jobs = fabric, present
         for name, keeping in wanted.items():
             routes = self._routes.get(name, {})
-            self.users.subtract(_counted(path) for ends, path in routes.items() if not keeping.get(ends))
-            self.users.update(_counted(path) for ends, path in keeping.items() if path and ends not in routes)
+            gone = (path for ends, path in routes.items() if not keeping.get(ends))
+            self.users.subtract(chain.from_iterable(map(self._counted, gone)))
+            new = (path for ends, path in keeping.items() if path and ends not in routes)
+            self.users.update(chain.from_iterable(map(self._counted, new)))
         for name, keeping in wanted.items():
             chosen = {ends: path or self._choose(shortest, ends) for ends, path in keeping.items()}
             if name not in self._routes or self._routes[name] != chosen:
@@ -160,19 +202,25 @@ class Router:
 
     def _choose(self, shortest: ShortestPaths, ends: Ends) -> Path:
         paths = ((ends[0], *inner, ends[-1]) for inner in shortest.switches(*ends))
-        path = min(paths, key=lambda path: self.users[_counted(path)])
-        self.users[_counted(path)] += 1
+        path = min(paths, key=lambda path: [self.users[used] for used in reversed(self._counted(path))])
+        self.users.update(self._counted(path))
         return path
 
-
-def _counted(path: Path) -> Path:
-    """Return what counts as used: the switches of a path, or the root of a tree."""
-    return (root_of(path),) if BREAK in path else path[1:-1]
+    def _counted(self, path: Path) -> Sequence[Path]:
+        """Return what counts as used: the switches of a path, or the root of a tree; and links of hosts with several,
+        which count first where a path is chosen."""
+        if BREAK in path:
+            return ((root_of(path),),)
+        several = self._several
+        ends = ((path[0], path[1]), (path[-2], path[-1])) if several and not several.isdisjoint(path) else ()
+        return (path[1:-1], *ends)
 
 
 def _graph(fabric: Fabric, *needed: str) -> networkx.Graph[str]:
     """Return the graph of the links that are not drained. Raises `NoRouteError` if it lacks a `needed` node."""
-    graph = graph_of((*fabric.hosts, *fabric.switches), fabric.usable_links)
+    through = {*fabric.switches, *needed}  # no path leads through another host
+    links = (link for link in fabric.usable_links if through.issuperset(link))
+    graph = graph_of((*fabric.hosts, *fabric.switches), links)
     for node in needed:
         if node not in graph:
             raise NoRouteError(f"'{node}' is not a node of the fabric", code="unknown-node")

@@ -34,7 +34,7 @@ class JobOutcome:
     iteration_times_s: tuple[float, ...]
     """Durations of the finished iterations, in order."""
     alone_iteration_s: float
-    """Duration of an iteration on an otherwise empty fabric without packets."""
+    """The least that an iteration can take without other jobs and packets (`echelon.fluid.least`)."""
     mean_slowdown: float
     """Mean iteration time divided by `alone_iteration_s`."""
     tardiness_s: Mapping[str, tuple[float, ...]]
@@ -55,7 +55,7 @@ class PolicyComparison:
     runs: Mapping[str, PolicyRun]
     """Runs by label of the policy, in the scenario's order. The first is the one that others are compared with."""
     alone_s: Mapping[str, Fraction]
-    """Seconds that an iteration of each job takes alone, by job."""
+    """Seconds that an iteration of each job takes alone at least, by job."""
 
     @property
     def policies(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from fractions import Fraction
 from typing import Protocol
+from zlib import crc32
 
 from echelon.fabric.model import Fabric
 
@@ -17,6 +18,9 @@ class Clock(Protocol):
     def now_ns(self) -> int: ...
     def at(self, time_ns: int, callback: Callable[..., object], /, *args: object) -> object: ...
 
+
+CONNECTION = slice(26, 38)
+"""The addresses and ports in a frame of IPv4 without options."""
 
 Urgency = Callable[[int], tuple[float, ...]]
 """The urgency of frames at a time in nanoseconds, as numbers that decide in their order."""
@@ -30,6 +34,28 @@ class Nic(Protocol):
     """
 
     def send(self, data: bytes, urgency: Urgency | None = None, /) -> None: ...
+
+
+class Interfaces:
+    """The network interfaces of a host that has several, by the switch that each leads to.
+
+    Frames of a connection leave by the one that it was assigned to, others by one that depends on addresses and ports.
+    """
+
+    def __init__(self, by_switch: Mapping[str, Nic]) -> None:
+        self._by_switch = by_switch
+        self._all = list(by_switch.values())
+        self._of: dict[bytes, Nic] = {}
+
+    def assign(self, connection: bytes, switch: str) -> None:
+        """Send the frames of a connection, given by the bytes of `CONNECTION`, to this switch."""
+        self._of[connection] = self._by_switch[switch]
+
+    def send(self, data: bytes, urgency: Urgency | None = None, /) -> None:
+        """Send a frame by its interface."""
+        connection = data[CONNECTION]
+        nic = self._of.get(connection) or self._all[crc32(connection) % len(self._all)]
+        nic.send(data, urgency)
 
 
 class VirtualClock(Clock, Protocol):
@@ -59,7 +85,7 @@ class VirtualSwitches(Protocol):
 
     @property
     def nics(self) -> Mapping[str, Nic]:
-        """The network interfaces, by host."""
+        """The network interface of each host, an `Interfaces` where it has several."""
         ...
 
     @property

@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from echelon.lab.scenarios.scenario import PolicyChoice
+from echelon.policies.registry import described
 from echelon_study.advice import CLOSE, ranked
 from echelon_study.experiments.evaluation.measure import Knowledge, Mode, slowdowns
 
@@ -28,10 +29,10 @@ SCENARIOS = (
 def main() -> None:
     here = Path("topologies/scenarios")
     files = [Path(word) for word in sys.argv[1:]] or [here / f"{name}.yaml" for name in SCENARIOS]
-    regrets = []
+    regrets, needs = [], {of.name: of.needs for of in described()}
     for file in files:
         exact = _ran(file, "plan", Knowledge())
-        best = ranked(exact, exact, {}).best.policy
+        best = ranked(exact, exact, needs).best.policy
         happened = {name: fmean(of["slowdowns"].values()) for name, of in _ran(file, "packets", Knowledge()).items()}
         then = min(happened, key=happened.__getitem__)
         regrets.append(happened[best] / happened[then] - 1)

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from echelon.errors import RunError
 from echelon.execution import duration_s
-from echelon.fluid.alone_runs import AloneRuns
+from echelon.lab.scenarios.results import alone_iterations_s
 from echelon.lab.scenarios.scenario import Scenario, load_scenario
 from echelon.lab.virtual.fluid_run import run
 from echelon.policies import PlanError, make_policy, policy_names
@@ -48,8 +48,7 @@ def main() -> None:
         scenario = load_scenario(file)
         if scenario.traffic:
             continue
-        runs = AloneRuns().update(scenario.jobs, scenario.fabric)
-        alone_s = {name: float(duration_s(record)) for name, record in runs.items()}
+        alone_s = {name: float(least_s) for name, least_s in alone_iterations_s(scenario).items()}
         found = {}
         for policy in policy_names():
             try:

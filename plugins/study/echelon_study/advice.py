@@ -6,6 +6,7 @@ Every policy runs twice: as if job files were right, and as if sizes and computi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -16,7 +17,7 @@ DOUBT = 0.2
 DRAWS = 3
 """The number of draws of the second run."""
 CLOSE = 0.01
-"""Policies whose mean slowdowns differ by no more than this part are about as good."""
+"""Policies whose slowdowns differ by no more than this part are about as good: the one that needs least comes first."""
 MODEL_ERROR = 0.03
 """The median part by which fluid predictions differ from packets (docs/policies-measured.md, "Predictions")."""
 WITHOUT_KNOWLEDGE = "fair"
@@ -34,6 +35,12 @@ class Advised:
     doubted_mean: float
     doubted_worst: float
     needs: str
+
+    @property
+    def burden(self) -> int:
+        """Return how many things it needs, of knowledge, hosts and a controller: one if it does not say. What only
+        helps counts, because the slowdowns are those with its help."""
+        return 0 if self.needs == "nothing" else len(re.split("[,;]", self.needs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +60,12 @@ class Advice:
         """Yield which policy to take, why, and what the answer is worth."""
         best, others = self.best, self.ranked[1:]
         fair = next((one for one in self.ranked if one.policy == WITHOUT_KNOWLEDGE), None)
+        better = min(self.ranked, key=lambda one: one.mean)
+        aside = f"; {better.policy}, {1 - better.mean / best.mean:.1%} better in the mean, needs {better.needs}"
         yield (
-            f"Take {best.policy}: an iteration takes {best.mean:.3f} times as long as alone in the mean of the jobs, "
+            f"Take {best.policy}"
+            + (f" (needs {best.needs}{aside if better.burden > best.burden else ''})" if best.needs else "")
+            + f": an iteration takes {best.mean:.3f} times as long as alone in the mean of the jobs, "
             f"and {best.worst:.3f} times for {best.worst_job}, the worst one."
         )
         if fair is None or fair is best:
@@ -84,7 +95,8 @@ def ranked(
 ) -> Advice:
     """Return the advice from measured slowdowns, as `echelon_study.experiments.evaluation.measure.slowdowns` has them.
 
-    The best mean comes first; of those about as good, the one whose worst job fares best.
+    The best mean comes first. Of those about as good, it is the one whose worst job fares best, and of those whose
+    worst jobs fare about as well, the one that needs least.
     """
     rows, failed = [], {}
     for policy, measured in exact.items():
@@ -109,7 +121,9 @@ def ranked(
     rows.sort(key=lambda one: (one.mean, one.worst))
     close = [one for one in rows if one.mean <= rows[0].mean * (1 + CLOSE)]
     close.sort(key=lambda one: (one.worst, one.mean))
-    return Advice(close + rows[len(close) :], failed)
+    equal = [one for one in close if one.worst <= close[0].worst * (1 + CLOSE)]
+    equal.sort(key=lambda one: (one.burden, one.worst, one.mean))
+    return Advice(equal + close[len(equal) :] + rows[len(close) :], failed)
 
 
 def _change(gain: float) -> str:

@@ -171,7 +171,7 @@ BROKEN = [
     ("data.yaml", "idle_gap", "gap", "recognition.gap", "unknown-key"),
     ("data.yaml", "{by: bytes, ", "[by, bytes]\nx: {", "x", "unknown-key"),
     ("fabric.yaml", "[h1, s1]", "[h1, s9]", "links[0].between[1]", "unknown-node"),
-    ("fabric.yaml", "[s1, s2]", "[s1, h1]", "links[2].between[1]", "duplicate"),
+    ("fabric.yaml", "[s1, s2]", "[s1, h1]", "links[2].between", "duplicate"),
     ("fabric.yaml", "[s1, s2]", "[s1, s1]", "links[2].between", "duplicate"),
     ("fabric.yaml", "[s1, s2]", "[s1]", "links[2].between", "wrong-length"),
     ("fabric.yaml", "[s1, s2]", "[s1, s2, h1]", "links[2].between", "wrong-length"),

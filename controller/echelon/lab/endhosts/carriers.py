@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import entry_points
 from typing import Protocol
@@ -15,6 +15,7 @@ from echelon.jobs.graph import Flow, FlowKey, Job
 from echelon.lab.endhosts.agreement import Agreement, FlowUrgency, SentBytes, acknowledgement_urgency
 from echelon.lab.endhosts.shim import (
     DISCARD_PORT_BYTES,
+    HEADER_BYTES,
     MAX_REMAINING,
     UDP_DESTINATION,
     UDP_SOURCE,
@@ -25,6 +26,7 @@ from echelon.lab.endhosts.shim import (
     PacketTally,
     ShimFrames,
     flow_key,
+    headers,
     read_frame,
 )
 from echelon.lab.endhosts.tcp.frames import TcpAddress
@@ -37,7 +39,7 @@ from echelon.lowering.identity import SegmentIdentity, ShimIdentity
 from echelon.lowering.trees import JobTree
 from echelon.paths import Paths, packets_held
 from echelon.rankings.base import Ranking
-from echelon.targets.virtual import Clock, Nic, Urgency
+from echelon.targets.virtual import CONNECTION, Clock, Interfaces, Nic, Urgency
 
 
 class PacedNic:
@@ -140,6 +142,14 @@ class HostNetwork:
     clock: Clock
     fabric: Fabric
     hosts: Mapping[str, HostStack]
+    interfaces: Mapping[str, Interfaces] = field(default_factory=dict)
+    """Those of hosts with several."""
+
+    def assign(self, path: Sequence[str], there: bytes, back: bytes) -> None:
+        """Send a connection, and what comes back, over the links that its path has at its hosts."""
+        for host, switch, connection in ((path[0], path[1], there), (path[-1], path[-2], back)):
+            if host in self.interfaces:
+                self.interfaces[host].assign(connection, switch)
 
 
 class ShimCarrier:
@@ -147,7 +157,7 @@ class ShimCarrier:
 
     If `ranking` tells the rankings of flows, a host sends acknowledgements first, and then its most urgent flows.
     Otherwise it sends packet by packet, as they come. `paths` are those of the flows in the plan, which
-    say how many packets a flow begins with if the transport leaves it open.
+    say by which links of its hosts a flow goes, and how many packets it begins with if the transport leaves it open.
 
     Raises `RunError` for a flow that is too long for the shim.
     """
@@ -179,10 +189,15 @@ class ShimCarrier:
         self._paced = paced
         self._ranking = ranking
         paths, fabric = paths or {}, network.fabric
-        self._initial = {flow.name: initial_window(transport, fabric, paths.get(flow.name)) for flow in job.flows}
+        # Senders that are told their rates need no window to begin with.
+        begins = {} if paced else paths
+        self._initial = {flow.name: initial_window(transport, fabric, begins.get(flow.name)) for flow in job.flows}
         self._keys: dict[str, tuple[str, bytes]] = {}
         """The source host and the key of each flow's last iteration."""
         self._addresses = {flow.name: self._address(flow, identities[flow.name]) for flow in job.flows}
+        for name, path in paths.items() if network.interfaces else ():
+            address = self._addresses[name]
+            network.assign(path, *(headers(of, HEADER_BYTES)[CONNECTION] for of in (address, address.reversed())))
 
     def open(self) -> None:
         """Do nothing, because there are no connections."""
@@ -257,6 +272,7 @@ class TcpCarrier:
         identities: Mapping[str, SegmentIdentity],
         settings: TcpSettings,
         congestion: Congestion = "newreno",
+        paths: Paths | None = None,
     ) -> None:
         self.tally = TcpTally()
         """The counts of the job's packets."""
@@ -278,6 +294,8 @@ class TcpCarrier:
                 partial(self._on_lost, src, dst),
                 self.tally,
             )
+            if path := (paths or {}).get(flows[0].name):
+                network.assign(path, address.key, address.reversed().key)
             line = _Line(connection, flows)
             self._lines |= dict.fromkeys((flow.name for flow in flows), line)
 

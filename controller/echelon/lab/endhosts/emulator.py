@@ -46,7 +46,7 @@ from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
 from echelon.lowering.trees import JobTree
 from echelon.paths import Paths
-from echelon.targets.virtual import Clock, Nic
+from echelon.targets.virtual import Clock, Interfaces, Nic
 
 _BACKGROUND_PORTS = 0x8000
 
@@ -116,7 +116,8 @@ class TrainingEmulator:
             name: HostStack(name, clock, self._paced(nics[name])) for name in fabric.hosts
         }
         """Hosts by name. Give each the frames that arrive at it."""
-        network = HostNetwork(clock, fabric, self.hosts)
+        several = {name: nic for name, nic in nics.items() if isinstance(nic, Interfaces)}
+        network = HostNetwork(clock, fabric, self.hosts, several)
         self._trees = trees or {}
         self._carriers = {job.name: self._carrier(network, job, identities) for job in jobs}
         self._executions: dict[str, JobExecution[int]] = {}
@@ -189,7 +190,8 @@ class TrainingEmulator:
                     shims[flow.name] = identity
         if segments:
             settings = tcp_settings(self._transport, self._transport.ecn)
-            return TcpCarrier(network, job, segments, settings, self._transport.congestion)
+            paths = self._paths.get(job.name)
+            return TcpCarrier(network, job, segments, settings, self._transport.congestion, paths)
         retransmit_after_ns = max(1, round(self._transport.retransmit_after_s * NS_PER_S))
         return ShimCarrier(
             network,

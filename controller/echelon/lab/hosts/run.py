@@ -91,7 +91,7 @@ def run(
 
     Raises `PlanError` for what the policy cannot plan, `RunError` for a run that is impossible or that broke.
     """
-    _check(scenario)
+    check(scenario)
     others = maker_of(scenario)
     policy = _choice(scenario, label)
     plan = make().plan(scenario.believed_jobs, scenario.fabric)
@@ -121,7 +121,7 @@ def run(
         return replace(measured, paths=_with_observed(paths, measured))
 
 
-def _check(scenario: Scenario) -> None:
+def check(scenario: Scenario) -> None:
     """Raise `RunError` for what real hosts cannot do."""
     if scenario.control_latency_s:
         raise RunError(
@@ -131,6 +131,12 @@ def _check(scenario: Scenario) -> None:
         raise RunError("congestion: cannot be set on real hosts, where TCP is the kernel's (remove the key)")
     if scenario.ecn_threshold_packets is not None:
         raise RunError("ecn_threshold: cannot be set on real switches, which have their target's own (remove the key)")
+    for host in scenario.fabric.hosts:
+        if (links := len(scenario.fabric.ports[host])) > 1:
+            raise RunError(
+                f"fabric {scenario.fabric.name}: host {host} has {links} links, but real hosts have one interface here "
+                "(run it in virtual time, or make each of its NICs a host, as echelon fabric rail-optimised does)"
+            )
     for job in scenario.jobs:
         if job.name not in scenario.specs:
             raise RunError(f"job {job.name} has no job file to register with the controller (give its specification)")

@@ -210,6 +210,7 @@ def fabric_document(fabric: Fabric) -> dict[str, object]:
     """Return a fabric file with everything fixed, so that every reader finds the same names, addresses and ports."""
     return {
         "fabric": fabric.name,
+        "paths": fabric.paths,
         "hosts": {host.name: {"ipv4": host.ipv4, "mac": host.mac} for host in fabric.hosts.values()},
         "switches": {switch.name: {"device_id": switch.device_id} for switch in fabric.switches.values()},
         "links": [

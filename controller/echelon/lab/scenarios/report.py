@@ -149,11 +149,9 @@ def _policies(
         )
     of_jobs = "" if len(scenario.jobs) == 1 else "Times are means over the jobs, each job counting once. "
     return (
-        _table(header, rows)
-        + f"\n\n{of_jobs}Slowdown is a job's mean iteration time divided by what it needs alone on "
-        "the fabric: its flows in order of deadline, on paths as the fabric hashes them or as Crux would choose them "
-        "for this job, the faster of the two (fluid model). Tardiness is that of EchelonFlows, over all iterations; it "
-        "is negative when every flow came before its ideal finish time."
+        _table(header, rows) + f"\n\n{of_jobs}Slowdown is a job's mean iteration time divided by the least that it can "
+        "take alone on its hosts, whatever the policy and the paths (fluid model). Tardiness is that of EchelonFlows, "
+        "over all iterations; it is negative when every flow came before its ideal finish time."
     )
 
 

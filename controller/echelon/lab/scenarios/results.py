@@ -4,7 +4,7 @@
 {"scenario": NAME, "target": NAME, "results": {POLICY: {
    "jobs": {JOB: {
       "iteration_times_s": [SECONDS, ...],          of the finished iterations, in order
-      "alone_iteration_s": SECONDS,                 on an otherwise empty fabric (`alone_iterations_s`)
+      "alone_iteration_s": SECONDS,                 at least, without other jobs (`alone_iterations_s`)
       "mean_slowdown": RATIO,                       mean iteration time / alone
       "compute_finish_s": SECONDS,                  end of the first iteration's last compute unit, from the job's start
       "reordered_packets": COUNT,
@@ -38,12 +38,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from echelon.allocation import Number
 from echelon.errors import RunError
-from echelon.execution import IterationRecord, JobRecord, duration_s, tardiness_s
+from echelon.execution import IterationRecord, JobRecord, tardiness_s
 from echelon.fabric.routing import narrowest_bps
 from echelon.jobs.graph import Job
 from echelon.lab.traffic.outcome import FlowOutcome, TrafficSummary, until
 from echelon.lab.traffic.outcome import summary as summary_of
-from echelon.paths import FlowPaths
 
 if TYPE_CHECKING:
     from echelon.lab.scenarios.scenario import Scenario
@@ -94,7 +93,7 @@ def assemble(
 ) -> Results:
     """Return the document for runs by policy label.
 
-    `alone_s` is each job's iteration time alone; it is computed if not given.
+    `alone_s` is what an iteration of each job takes at least; it is computed if not given.
 
     Raises `RunError` for a job that has finished no iteration, `PlanError` if a job cannot run even alone.
     """
@@ -133,24 +132,11 @@ def common_end_s(scenario: Scenario, runs: Iterable[PolicyRun]) -> float:
 
 
 def alone_iterations_s(scenario: Scenario) -> dict[str, Fraction]:
-    """Return how many seconds an iteration of each job takes alone, by job (fluid model). Raises `PlanError`.
+    """Return how many seconds an iteration of each job takes at least, under any policy and on any paths, by job
+    (`echelon.fluid.least`). Raises `PlanError`."""
+    from echelon.fluid.least import least_iterations_s
 
-    Its flows go in order of deadline, on paths as the fabric hashes them or on those that Crux would choose for the job
-    alone: the faster of the two.
-    """
-    from echelon.fluid.alone import run_on
-    from echelon.fluid.alone_runs import AloneRuns
-    from echelon.policies.crux.routes import LeastCongested
-
-    runs = AloneRuns().update(scenario.jobs, scenario.fabric)
-    alone_s = {job: duration_s(record) for job, record in runs.items()}
-    for job in scenario.jobs:
-        hashed, chosen = (
-            FlowPaths().update([job], scenario.fabric, chooser)[job.name] for chooser in (None, LeastCongested())
-        )
-        if chosen != hashed:
-            alone_s[job.name] = min(alone_s[job.name], duration_s(run_on(job, scenario.fabric, chosen)))
-    return alone_s
+    return least_iterations_s(scenario.jobs, scenario.fabric)
 
 
 def to_text(results: Results) -> str:

@@ -113,8 +113,7 @@ def _run(
             seed=scenario.seed,
             on_iteration=on_iteration,
             paced=controller.plan.reactive,
-            # Senders that are told their rates need no window to begin with.
-            paths={} if controller.plan.reactive else controller.plan.paths,
+            paths=controller.plan.paths,
             trees=controller.trees,
             ranking=(lambda flow: controller.plan.ranking_at_host(flow)) if controller.plan.hosts_rank else None,
         )

@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 from echelon.allocation import ActiveFlow, Allocation, Link, Number
 from echelon.documents import Section
 from echelon.fabric.model import Fabric, ShortestPaths
-from echelon.fabric.routing import NoRouteError, PathChooser, Router, Routes
+from echelon.fabric.routing import ChosenByFabric, NoRouteError, PathChooser, Routes
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Ends, Job
 from echelon.kept import Kept
@@ -79,7 +79,7 @@ class Echelon:
         self._parameters = chosen
         rule = AT_ONCE.rule if chosen.order == "left" else chosen.order
         self._at_once = CandidatePlan(rule, paths=chosen.paths, shifted=chosen.shifts == "cassini")
-        self._router = Router()
+        self._chosen = ChosenByFabric()
         self._links = Kept(_links)
         self._found: dict[Group, GroupPlan[CandidatePlan]] = {}
         """Of the groups of the last plan, and of some of the same jobs that were groups before."""
@@ -106,11 +106,11 @@ class Echelon:
         """
         check_names(jobs)
         try:
-            kept = _Given((paths or self._router).route(fabric, jobs))
+            kept = _Given((paths or self._chosen).route(fabric, jobs))
         except NoRouteError as error:
             raise PlanError(str(error), error.job, code=error.code) from None
         places = self._numbered(jobs)
-        found = self._planned_by(jobs, fabric)
+        found = self._planned_by(jobs, fabric, kept.routes)
         together: dict[tuple[CandidatePlan, Group | None], list[Job]] = {}
         members_of: dict[str, list[Job]] = {}
         for group, of in found.items():
@@ -255,10 +255,14 @@ class Echelon:
             places |= zip(new, free, strict=False)
         return places
 
-    def _planned_by(self, jobs: Sequence[Job], fabric: Fabric) -> dict[Group, GroupPlan[CandidatePlan]]:
+    def _planned_by(
+        self, jobs: Sequence[Job], fabric: Fabric, routes: Mapping[str, Routes]
+    ) -> dict[Group, GroupPlan[CandidatePlan]]:
         """Return the groups of jobs, each with its plan: a new group goes on with that of most of its jobs."""
         names = [job.name for job in jobs]
-        links = self._links.update(dict(zip(names, zip(jobs, repeat(fabric)), strict=True)))
+        links = self._links.update(
+            dict(zip(names, zip(jobs, repeat(fabric), map(routes.__getitem__, names)), strict=True))
+        )
         out: dict[Group, GroupPlan[CandidatePlan]] = {}
         of: dict[str, Group] = {}
         for group in _connected(links):
@@ -361,9 +365,11 @@ _PAST = 32
 """Groups that other jobs have joined, or tried to, of which the plan is remembered."""
 
 
-def _links(job: Job, fabric: Fabric) -> frozenset[Link]:
-    """Return the links that some shortest path of the job has."""
-    return _links_between(frozenset(flow.ends for flow in job.flows), fabric.shortest_paths)
+def _links(job: Job, fabric: Fabric, routes: Routes) -> frozenset[Link]:
+    """Return the links that some shortest path of the job has, or one of its paths."""
+    links = _links_between(frozenset(flow.ends for flow in job.flows), fabric.shortest_paths)
+    others = {link for path in routes.values() for link in links_of(path)} - links
+    return links | others if others else links
 
 
 @lru_cache(maxsize=4096)

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from echelon.fabric.model import Fabric
+from echelon.targets.virtual import Interfaces
 from softswitch import Switch
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
@@ -71,16 +72,21 @@ class Testbed(ABC, Generic[S]):
         self._network = VirtualFabric(self.clock)
         self._receivers: dict[str, Callable[[int, bytes], None]] = {}
         self._decided: Callable[[], None] | None = None
-        self.nics: dict[str, VirtualHost] = {}
+        self.nics: dict[str, VirtualHost | Interfaces] = {}
         self.digests: dict[str, int] = dict.fromkeys(fabric.switches, 0)
         """Number of flow events that each switch has reported."""
+        attached: dict[tuple[str, int], tuple[str, int]] = {}
         for name in fabric.hosts:
-            self.nics[name] = self._network.add_host(name, partial(self._deliver, name))
+            made = {}
+            for number, switch in fabric.ports[name].items():
+                attached[name, number] = (label := f"{name} {switch}" if number else name), 0
+                made[switch] = self._network.add_host(label, partial(self._deliver, name))
+            self.nics[name] = Interfaces(made) if len(made) > 1 else next(iter(made.values()))
         nodes = {name: self._network.add_switch(name, _Unprogrammed()) for name in fabric.switches}
         for cable in fabric.cables:
             self._network.connect(
-                (cable.a.node, cable.a.port),
-                (cable.b.node, cable.b.port),
+                attached.get((cable.a.node, cable.a.port), (cable.a.node, cable.a.port)),
+                attached.get((cable.b.node, cable.b.port), (cable.b.node, cable.b.port)),
                 cable.rate_bps,
                 round(cable.delay_s * 1_000_000_000),
             )

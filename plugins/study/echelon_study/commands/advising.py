@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,9 +16,7 @@ from echelon.cli.usage import BAD_INPUT, fail
 from echelon_study.commands.errors import one_line_errors
 
 if TYPE_CHECKING:
-    from echelon.progress import CommandProgress
     from echelon_study.advice import Advice
-    from echelon_study.experiments.evaluation.tasks import Evaluation
 
 
 def advise(
@@ -53,8 +50,10 @@ def advise(
     """
     with TemporaryDirectory(prefix="echelon-") as directory, one_line_errors(out or Path(directory)):
         from echelon.errors import RunError
-        from echelon_study.advice import ranked
-        from echelon_study.experiments.evaluation.tasks import Evaluation
+        from echelon_study.advice import DOUBT, DRAWS, ranked
+        from echelon_study.experiments.evaluation.measure import Knowledge
+        from echelon_study.experiments.evaluation.tasks import measured
+        from echelon_study.points.lines import LineStore
 
         if out is not None:
             import matplotlib  # noqa: F401  (that it is missing is said before anything runs)
@@ -62,9 +61,12 @@ def advise(
             fail("give one scenario file, or job files with --fabric FABRIC.yaml", BAD_INPUT)
         file = files[0] if fabric is None else _scenario(files, fabric, Path(directory))
         choices, needs = _choices(policy)
-        evaluation = Evaluation("report", 0, choices, iterations, files=(str(file),))
+        store = LineStore(Path(directory) / "points.jsonl")
+        known = {"": Knowledge(), f", ±{100 * DOUBT:.0f} %": Knowledge(DRAWS, DOUBT)}
         with ShownProgress() as progress:
-            exact, doubted = _measured(evaluation, Path(directory), workers or os.cpu_count() or 1, progress)
+            exact, doubted = measured(
+                str(file), choices, iterations, known, store, workers or os.cpu_count() or 1, progress
+            )
         advice = ranked(exact, doubted, needs)
         if not advice.ranked:
             raise RunError("; ".join(f"{name}: {problem}" for name, problem in advice.failed.items()))
@@ -96,19 +98,6 @@ def _choices(given: list[str] | None) -> tuple[Any, Mapping[str, str]]:
     choices = [policy_choice(text) for text in given] if given else [PolicyChoice(name) for name in own_policy_names()]
     needs = {one.name: one.needs for one in described()}
     return tuple(dict.fromkeys(choices)), {choice.label: needs.get(choice.name, "") for choice in choices}
-
-
-def _measured(
-    evaluation: Evaluation, directory: Path, workers: int, progress: CommandProgress
-) -> list[Mapping[str, Mapping[str, Any]]]:
-    """Return the slowdowns by policy: with exact profiles, and with wrong ones."""
-    from echelon_study.advice import DOUBT, DRAWS
-    from echelon_study.experiments.evaluation.measure import Knowledge
-    from echelon_study.experiments.evaluation.tasks import measured
-    from echelon_study.points.lines import LineStore
-
-    store, both = LineStore(directory / "points.jsonl"), (Knowledge(), Knowledge(DRAWS, DOUBT))
-    return [measured(replace(evaluation, knowledge=known), store, workers, progress) for known in both]
 
 
 def _show(advice: Advice) -> None:

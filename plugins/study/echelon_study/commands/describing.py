@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
@@ -45,7 +46,11 @@ def new(
     flash: Annotated[bool, typer.Option(help="FlashAttention, which keeps no scores.")] = True,
     gpus_per_host: Annotated[int, typer.Option(help="GPUs of each host.", min=1)] = 8,
     hosts: Annotated[
-        str | None, typer.Option(help="The hosts, as h1,h2,h3. Default: h1, h2... as many as are needed.")
+        str | None,
+        typer.Option(
+            help="The hosts, as h1,h2,h3 or h[1-3], every second of them as h[1-31/2]. Default: h1, h2... as many as "
+            "are needed."
+        ),
     ] = None,
     efficiency: Annotated[
         str | None,
@@ -72,7 +77,7 @@ def new(
             global_batch=global_batch,
             zero=zero,
             gpus_per_host=gpus_per_host,
-            hosts=None if hosts is None else [host.strip() for host in hosts.split(",")],
+            hosts=None if hosts is None else host_names(hosts),
             efficiency=None if efficiency is None else fraction("--efficiency", efficiency),
             name=name,
             recompute=recompute,
@@ -85,3 +90,28 @@ def new(
     except DocumentError as error:
         fail(str(error))
     tables.write_text(text, out)
+
+
+_RANGE = re.compile(
+    r"(?P<before>[^\[\],]*)\[(?P<first>\d+)-(?P<last>\d+)(?:/(?P<step>[1-9]\d*))?\](?P<after>[^\[\],]*)"
+)
+_MOST = 100_000
+
+
+def host_names(text: str) -> list[str]:
+    """Return the hosts of a list such as ``h1,h[3-5],g[01-31/2]``, in the notation of ClusterShell; numbers are as wide
+    as the first of a range. Raises `DocumentError`."""
+    names: list[str] = []
+    for word in (word.strip() for word in text.split(",")):
+        of = _RANGE.fullmatch(word)
+        if of is None and ("[" in word or "]" in word):
+            raise DocumentError("--hosts", "", f"'{word}' is no range of hosts (write h[1-16], or h[1-31/2])")
+        if of is None:
+            names.append(word)
+            continue
+        first, last = int(of["first"]), int(of["last"])
+        if not first <= last <= first + _MOST:
+            raise DocumentError("--hosts", "", f"'{word}' has no end after its beginning that is near (write h[1-16])")
+        numbers = range(first, last + 1, int(of["step"] or 1))
+        names += [f"{of['before']}{number:0{len(of['first'])}d}{of['after']}" for number in numbers]
+    return names

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +15,11 @@ from echelon.errors import CodedError
 
 @contextmanager
 def one_line_errors(out: Path) -> Iterator[None]:
-    """Turn errors that are not faults of the program into one line on standard error and an exit status."""
+    """Turn errors that are not faults of the program into one line on standard error and an exit status, and end in
+    order when the process is asked to."""
+    before = None
+    if threading.current_thread() is threading.main_thread():
+        before = signal.signal(signal.SIGTERM, _end)
     try:
         yield
     except DocumentError as error:
@@ -24,3 +30,10 @@ def one_line_errors(out: Path) -> Iterator[None]:
         fail(str(error), FAILED)
     except KeyboardInterrupt:
         fail("interrupted; measured points are kept, run the same command again to continue", INTERRUPTED)
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _end(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)

@@ -16,7 +16,7 @@ from echelon.errors import RunError
 from echelon.fluid.slowdown import slowdown
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.graph import Job
-from echelon.lab.scenarios.results import PolicyRun
+from echelon.lab.scenarios.results import PolicyRun, alone_iterations_s
 from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
 from echelon.lowering.lower import LoweringError
 from echelon.policies import PlanError, make_policy
@@ -45,6 +45,8 @@ class Prepared:
     kind: Kind
     scenario: Scenario
     demands: Mapping[str, Demand]
+    least_s: Mapping[str, Fraction]
+    """What an iteration of each job takes at least, under any policy; slowdowns are multiples of it."""
 
 
 @lru_cache(maxsize=_KEPT)
@@ -56,11 +58,11 @@ def prepared(origin: Origin) -> Prepared:
     else:
         drawn = draw(origin)
         scenario, kind = scenario_of(drawn.document(["fair"], iterations=1), f"seed {origin}"), drawn.kind
-    return Prepared(kind, scenario, demands(scenario.jobs, scenario.fabric))
+    return Prepared(kind, scenario, demands(scenario.jobs, scenario.fabric), alone_iterations_s(scenario))
 
 
 def describe(origin: Origin) -> dict[str, Any]:
-    """Return, for JSON, a scenario's ``kind``, ``load``, iteration times alone ``alone_s`` by job, and ``limit``."""
+    """Return, for JSON, a scenario's ``kind``, ``load``, least iteration times ``alone_s`` by job, and ``limit``."""
     of = prepared(origin)
     links: dict[Link, dict[str, float]] = {}
     for job, needed in of.demands.items():
@@ -69,7 +71,7 @@ def describe(origin: Origin) -> dict[str, Any]:
     return {
         "kind": asdict(of.kind),
         "load": round(float(shared_load([*of.demands.values()])), _DIGITS),
-        "alone_s": {job: round(float(needed.alone_s), _DIGITS) for job, needed in of.demands.items()},
+        "alone_s": {job: round(float(least_s), _DIGITS) for job, least_s in of.least_s.items()},
         "limit": asdict(limit([*links.values()], len(of.demands))),
     }
 
@@ -134,8 +136,8 @@ def slowdowns(
         return {"error": f"{type(error).__name__}: {error}"}
     measured: dict[str, Any] = {
         "slowdowns": {
-            job: round(fmean(slowdown(run.records[job], float(end_s), float(needed.alone_s)) for run in runs), _DIGITS)
-            for job, needed in of.demands.items()
+            job: round(fmean(slowdown(run.records[job], float(end_s), float(least_s)) for run in runs), _DIGITS)
+            for job, least_s in of.least_s.items()
         }
     }
     if mode == "packets":

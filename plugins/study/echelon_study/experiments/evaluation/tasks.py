@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -100,12 +100,29 @@ def evaluate(
 
 
 def measured(
-    evaluation: Evaluation, store: ResultStore, workers: int, progress: CommandProgress = UNSEEN
-) -> Mapping[str, Mapping[str, Any]]:
-    """Return what `slowdowns` measures of the first scenario, by policy. The arguments and errors are those of
-    `evaluate`."""
-    found, origin = sweep(_tasks(evaluation), store, workers, progress), evaluation.origins[0]
-    return {choice.label: found[_name(origin, choice)].result for choice in evaluation.policies}
+    file: str,
+    policies: Sequence[PolicyChoice],
+    iterations: int,
+    knowledge: Mapping[str, Knowledge],
+    store: ResultStore,
+    workers: int,
+    progress: CommandProgress = UNSEEN,
+) -> list[Mapping[str, Mapping[str, Any]]]:
+    """Return what `slowdowns` measures of plans for the scenario in `file` with each knowledge, by policy. What people
+    are shown of it is the policy and the key of `knowledge`. Errors are those of `evaluate`."""
+    code = code_digest(*_SOURCES, packets=False)
+    names = {
+        (choice.label, about): Task(
+            f"{choice.label}{about}",
+            {"file": file, "policy": choice.label, "iterations": iterations, "code": code, **asdict(known)},
+            partial(slowdowns, file, choice, "plan", iterations, known),
+            cost=known.draws,
+        )
+        for about, known in knowledge.items()
+        for choice in policies
+    }
+    found = sweep(list(names.values()), store, workers, progress, unit="runs")
+    return [{of.label: found[names[of.label, about].name].result for of in policies} for about in knowledge]
 
 
 def _tasks(evaluation: Evaluation) -> list[Task]:
