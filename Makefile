@@ -17,7 +17,7 @@ TARGET ?= softswitch
 TESTS ?=
 PROGRAM ?=
 
-.PHONY: demo demo-aggregation demo-mininet demo-torch docs test test-fast test-long test-properties test-quiet ptf lint hosts wheels lock sbom \
+.PHONY: demo demo-aggregation demo-mininet demo-torch docs test test-fast test-long test-properties test-quiet ptf lint hosts wheels release lock sbom \
 	screenshots bench bench-switch soak soak-short format p4 p4-rankings p4-tofino p4-report bpf proto clean
 
 $(RUNS): pyproject.toml softswitch/pyproject.toml
@@ -40,6 +40,13 @@ hosts: $(HOSTS)
 wheels: $(STAMP)
 	for folder in . softswitch $(PLUG_INS:%=plugins/%); do \
 		(cd $$folder && $(CURDIR)/$(RUN)/python -m hatchling build --directory $(CURDIR)/$(OUT)/wheels) || exit 1; done
+
+# All that a release has, checked and tried in an empty environment, and its notes: out/release.
+release: $(STAMP)
+	rm -rf $(OUT)/release
+	$(MAKE) --no-print-directory wheels OUT=$(OUT)/release
+	$(RUN)/python -m twine check --strict $(OUT)/release/wheels/*
+	$(RUN)/python deploy/release.py $(OUT)/release
 
 # What the container and the unit's environment install, with hashes, into deploy/requirements*.txt (docs/upgrade.md).
 lock: wheels

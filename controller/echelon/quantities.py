@@ -171,6 +171,8 @@ def shown(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     try:
+        if isinstance(value, int):
+            str(value)  # reprlib describes it from Python 3.14 on
         return " ".join(_SHORT.repr(value).split())
     except ValueError:  # an integer of more digits than Python is willing to print
         return "a number of thousands of digits"

@@ -36,6 +36,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     src_uri = page.file.src_uri
     if src_uri.startswith(f"{links.SOURCES}/"):
         return markdown
+    if src_uri.startswith(_LOOKED_UP):
+        page.meta["search"] = {"boost": 0.5}
     place = _place(src_uri)
     return links.rewritten(measured.expanded(markdown, ROOT), place, PurePosixPath(src_uri))
 
@@ -47,6 +49,8 @@ def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:
     return output
 
 
+_LOOKED_UP = ("reference/", "measurements.md", "changelog.md")
+"""The pages of which the search lists a section behind those that explain."""
 _REMOTE = re.compile(r'<(?:script|img|iframe)[^>]* src="((?:https?:)?//[^"]*)"')
 
 

@@ -98,6 +98,8 @@ def certify(home: Path, name: str) -> None:
         *new,
         "-subj",
         f"/CN={name}",
+        "-addext",
+        "keyUsage=critical,keyCertSign",
         "-keyout",
         home / f"{name}-ca.key",
         "-out",

@@ -46,6 +46,8 @@ def run_switch(options: SwitchOptions) -> int:
     Raises:
         ValueError, OSError: the options name something that cannot be used. Nothing runs then.
     """
+    if sys.platform != "linux":
+        raise ValueError("softswitch: a switch in real time needs Linux (its packet sockets, and eventfd)")
     for note in options.notes:
         print(f"softswitch: {note}", file=sys.stderr)
     with until_ended() as ended, ExitStack() as closing:

@@ -40,6 +40,10 @@ class HandoverLock:
         """Whether a thread waits for it."""
         return bool(self._waiting)
 
+    def locked(self) -> bool:
+        """Return whether a thread holds it."""
+        return self._owner is not None
+
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take the lock, or take it once more if this thread has it. Return False if `timeout` seconds pass first."""
         me = threading.get_ident()

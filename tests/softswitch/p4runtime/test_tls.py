@@ -27,7 +27,7 @@ class Authority:
     def issue(self, name: str, place: str = "DNS:localhost") -> tuple[bytes, bytes]:
         """Return (key, certificate) for `name` at a place."""
         home = self.home
-        (home / "extensions").write_text(f"subjectAltName={place}\n")
+        (home / "extensions").write_text(f"subjectAltName={place}\nauthorityKeyIdentifier=keyid\n")
         openssl("req", *NEW_KEY, "-subj", f"/CN={name}", "-keyout", home / f"{name}.key",
                 "-out", home / f"{name}.csr")  # fmt: skip
         openssl("x509", "-req", "-in", home / f"{name}.csr", "-CA", home / "ca.crt", "-CAkey", home / "ca.key",
@@ -47,6 +47,7 @@ def openssl(*arguments: str | Path) -> None:
 def make_authority(home: Path) -> Authority:
     home.mkdir()
     openssl("req", "-x509", *NEW_KEY, "-days", "2", "-subj", "/CN=authority",
+            "-addext", "keyUsage=critical,keyCertSign",
             "-keyout", home / "ca.key", "-out", home / "ca.crt")  # fmt: skip
     return Authority(home)
 

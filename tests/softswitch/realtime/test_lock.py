@@ -52,6 +52,9 @@ def test_it_is_reentrant_and_belongs_to_its_thread() -> None:
         other.start()
         other.join()
         assert seen == [False]
+        # threading.Condition asks for this from Python 3.14 on.
+        assert lock.locked()
+    assert not lock.locked()
     assert lock.acquire(blocking=False)
     lock.release()
     with pytest.raises(RuntimeError, match="does not hold"):

@@ -77,7 +77,7 @@ Mount = Callable[[str, Path, str | None, int], None]
 
 def inside() -> bool:
     """Return whether this process runs in a sandbox."""
-    return os.environ.get(_MARK) == str(_PROCESSES.readlink())
+    return _MARK in os.environ and os.environ[_MARK] == str(_PROCESSES.readlink())
 
 
 def scratch() -> Path:
@@ -98,6 +98,8 @@ def missing() -> str | None:
     import shutil
     import subprocess
 
+    if sys.platform != "linux":
+        return "it needs Linux's namespaces (take --target fluid or softswitch without --on, which run anywhere)"
     for command, package in _NEEDED.items():
         if shutil.which(command) is None:
             return f"{command} is not installed (apt-get install {package})"
