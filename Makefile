@@ -192,6 +192,8 @@ p4: p4-rankings
 	$(RUN)/python -c 'from pathlib import Path; from echelon.p4program import source_digest; \
 		[(Path("p4src/build") / name / "SOURCE.sha256").write_text(source_digest(Path("p4src")) + "\n") \
 			for name in ("v1model", "v1model-aggregation")]'
+	for name in ecn monitor priority; do (cd examples/exercises/queues/solution && \
+		p4c-bm2-ss --std p4-16 --arch v1model --Wdisable=unused -I .. -o $$name.json $$name.p4) || exit 1; done
 
 # Compile the TNA program for Tofino 1 and 2, and that of aggregation for Tofino 1, and keep what does not change from run to
 # run. P4C_TOFINO is the compiler and BFAS the assembler of a p4c that was built with its Tofino back end (-DENABLE_TOFINO=ON).

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
+import sys
+from contextlib import ExitStack, nullcontext
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli.progress import ShownProgress
-from echelon.cli.runs import one_line_errors, policy_choice
+from echelon.cli.runs import in_private, one_line_errors, policy_choice
 from echelon.targets import DEFAULT_TARGET
 
 if TYPE_CHECKING:
@@ -34,18 +35,21 @@ def lab(
         str, typer.Option(help="The policy that the service begins with, e.g. fair or 'echelon(order=setf)'.")
     ] = "echelon",
     target: Annotated[str, typer.Option(help="The target of which all switches are.")] = DEFAULT_TARGET,
+    hosts: Annotated[
+        bool, typer.Option("--hosts", help="Make hosts with the kernel's sockets; `host NAME` is a shell. Needs root.")
+    ] = False,
 ) -> None:
     """Start the switches of a fabric and a service for them, and open a shell in which `echelon` finds it.
 
     Needs no root. The switches forward real frames between Unix sockets; programs can be the hosts. Everything ends
-    with the shell.
+    with the shell. With --hosts, it is in network namespaces of its own, and `host h1 COMMAND` runs a command there.
 
     Example: echelon lab fabric.yaml
     """
     with one_line_errors(str(fabric), "interrupted"):
         from echelon.errors import RunError
         from echelon.fabric.load import load_fabric
-        from echelon.lab.hosts.laboratory import laboratory
+        from echelon.lab.hosts.laboratory import laboratory, outside
         from echelon.targets.target import find_target
 
         for name in _OTHERS:
@@ -54,22 +58,32 @@ def lab(
         if launcher is None:
             raise RunError(f"target {target} does not run as a process (choose another --target)")
         loaded, choice = load_fabric(fabric), policy_choice(policy)
+        network = None
+        if hosts:
+            from echelon.lab.hosts import sandbox
+            from echelon.lab.hosts.backends.base import NamespaceFabric
+
+            with nullcontext() if sandbox.inside() else outside():
+                in_private(terminal=sys.stdin is not None and sys.stdin.isatty())
+            network = NamespaceFabric(loaded)
         with ExitStack() as stack:
             with ShownProgress() as progress:
-                started = stack.enter_context(laboratory(loaded, choice, launcher, progress))
+                started = stack.enter_context(laboratory(loaded, choice, launcher, progress, network))
             if run is None:
-                typer.echo(_welcome(loaded, started))
+                typer.echo(_welcome(loaded, started, hosts))
             status = started.run([os.environ.get("SHELL", "sh")] if run is None else ["sh", "-c", run])
     raise typer.Exit(status)
 
 
-def _welcome(fabric: Fabric, started: Laboratory) -> str:
+def _welcome(fabric: Fabric, started: Laboratory, has_hosts: bool) -> str:
     """Return what there is, and what to try."""
+    addresses = ", ".join(f"{host.name} {host.ipv4}" for host in fabric.hosts.values())
     shows = bool(entry_points(group="echelon.pages"))
     lines = {
         "fabric": f"{fabric.name}: {len(fabric.switches)} switches, {len(fabric.hosts)} hosts, all ready",
-        "page": f"{started.service.url}/" if shows else "not installed (pip install echelon-web)",
+        "page": f"{started.page}/" if shows else "not installed (pip install echelon-web)",
         "try": "echelon status; echelon job submit FILE --wait; echelon plan show; echelon switch show NAME",
+        **({"hosts": "host NAME COMMAND, or host NAME for a shell: " + addresses} if has_hosts else {}),
         "switches": ", ".join(f"{name} {switch.address}" for name, switch in started.switches.items()),
         "logs": f"{started.directory}, until the end",
         "end": "exit, or Ctrl-D",

@@ -210,11 +210,11 @@ def _estimate(scenario: Scenario, yes: bool) -> None:
     typer.confirm("Go on?", abort=True, err=True)
 
 
-def in_private(workers: MakeWorkers | None = None) -> None:
+def in_private(workers: MakeWorkers | None = None, *, terminal: bool = False) -> None:
     """Return only inside private namespaces. Outside, run this command line again in namespaces of its own, and end as
     that run does.
 
-    `workers` prepare for it. Raise `RunError` if that is impossible.
+    `workers` prepare for it; `terminal` is that of `run_inside`. Raise `RunError` if that is impossible.
     """
     from contextlib import nullcontext
 
@@ -228,7 +228,7 @@ def in_private(workers: MakeWorkers | None = None) -> None:
     if (why := sandbox.missing()) is not None:
         raise RunError(why)
     with nullcontext() if workers is None else workers.around_sandbox():
-        status = sandbox.run_inside([sys.executable, "-Pm", "echelon", *sys.argv[1:]])
+        status = sandbox.run_inside([sys.executable, "-Pm", "echelon", *sys.argv[1:]], terminal=terminal)
     raise typer.Exit(status)
 
 

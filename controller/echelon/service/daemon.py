@@ -23,6 +23,7 @@ from echelon.documents import DocumentError
 from echelon.service import logs
 from echelon.service.api.app import create_app
 from echelon.service.api.connections import ConnectionLimits, affordable
+from echelon.service.api.live import Live
 from echelon.service.api.server import ApiServer, ListenError, ServerSettings
 from echelon.service.api.settings import ApiSettings, Exchange
 from echelon.service.api.tokens import TokensFile
@@ -127,6 +128,7 @@ class _Daemon:
             asyncio.create_task(self._lead_again_and_again(store, candidate)),
             asyncio.create_task(self._know_the_leader(store)),
             asyncio.create_task(_say_alive()),
+            asyncio.create_task(self._live.record()),
             asyncio.create_task(watch_loop(self._metrics.count)),
             asyncio.create_task(collect_when_quiet(self._is_quiet, self._is_starting)),
         }
@@ -162,6 +164,7 @@ class _Daemon:
         if warning is not None:
             log.warning(warning)
         app = create_app(self._service, settings, self._metrics.render)
+        self._live: Live = app.state.live
         return ApiServer(app, ServerSettings(api.listen, api.tls, connections, self._tokens))
 
     def _reload(self, server: ApiServer) -> None:

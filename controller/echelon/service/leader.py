@@ -24,6 +24,7 @@ from echelon.control.planning import Planner
 from echelon.control.records import Changes
 from echelon.documents import DocumentError
 from echelon.service import logs, moving
+from echelon.service.history import History
 from echelon.service.loop import MachineLoop
 from echelon.service.store import Leadership, NotLeaderError, Store, StoreError
 from echelon.service.store.base import EmptyStoreError
@@ -74,6 +75,7 @@ class Leader(MachineLoop):
             on_digests=lambda switch, received: self._report(switch, received.fields),
             rng=rng or random.Random(),
         )
+        self.history = History()
         self._config = config
         self._store = store
         self._leadership = leadership
@@ -284,6 +286,7 @@ class Leader(MachineLoop):
                     tell_fact(effect, self._metrics)
 
     def _record(self, fact: Effect) -> None:
+        self.history.take(fact, time.monotonic())
         match fact:
             case facts.PlanChosen(jobs, plan, before) if plan != before:
                 # It is saved with the plan.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from tests.echelon.service.lab import ring, settle, until
 
 pytestmark = pytest.mark.xdist_group("web")
 
-VIEWS = ("Fabric", "Jobs", "Timeline", "Waits", "Plan", "Policies", "Events")
+VIEWS = ("Fabric", "Jobs", "Last hour", "Timeline", "Waits", "Plan", "Policies", "Events")
 LOOKS = (("light", 1280, False), ("dark", 1280, True), ("narrow", 360, False))
 BERT = ring("bert", ["h1", "h5"], "100 kB", "100 ms")
 GPT = ring("gpt", ["h2", "h6"], "100 kB", "150 ms")
@@ -41,7 +42,9 @@ def test_no_view_has_a_fault(page: Page, watched: Watched) -> None:
                 if view == "Jobs":
                     page.press("bert")
                     page.wait(lambda: page.rows("EchelonFlows"), "the details of the job do not come")
-                if view == "Plan":
+                if view == "Last hour":
+                    page.wait(lambda: page.row("Slowest jobs", "bert"), "the hour has no job")
+                elif view == "Plan":
                     page.wait(lambda: page.rows("What was simulated"), "nothing was simulated")
                 elif view not in ("Policies", "Events"):
                     page.wait(lambda: page.run(_DRAWN), f"{view}: no picture")
@@ -377,6 +380,91 @@ def test_the_timeline_moves(page: Page, watched: Watched) -> None:
 
 
 _ALL_SHOWN = "const found = arguments[0].match(/^([\\d,]+) flows of ([\\d,]+) /); return found && found[1] === found[2]"
+
+
+def test_the_last_hour_has_jobs_and_ports(page: Page, watched: Watched) -> None:
+    """Figures and pictures of it come, whether or not anyone has looked at the page meanwhile."""
+    with watched.client() as client:
+        submitted(client, BERT)
+        with training(watched.lab, client, [Trained("bert", 0.05)]):
+            page.open(watched.url, watched.reader)
+            page.show("Last hour")
+            found = page.wait(lambda: page.row("Slowest jobs", "bert"), "the job is not shown")
+            assert all(figure.endswith("s") for figure in (found[2], found[3], found[4], found[6], found[7]))
+            # Two readings of all switches are some 20 s apart.
+            busiest = lambda: [row for row in page.rows("Busiest ports") if row[1] == "h5" and row[4] != "-"]  # noqa: E731
+            page.wait(busiest, "the port of the receiver is not shown")
+        assert page.run("return document.querySelectorAll('.hour .value').length") >= 2
+        assert page.run("return document.querySelectorAll('.hour .q').length") >= 1
+    assert page.console() == []
+
+
+def test_the_last_hour_is_drawn_to_scale(page: Page, watched: Watched) -> None:
+    """Each point of the pictures is where its value and its time are, by the lowest and the highest value."""
+    page.open(watched.url, watched.reader)
+    steps, first, low, high = 41, 1, -1.0, 3.0
+    values: list[float | None] = [None] * steps
+    for at, value in ((1, 0.0), (2, 3.0), (5, -1.0), (9, 2.0), (40, 1.0)):
+        values[at] = value
+    stack = [[0.25 if 3 <= at <= 5 else 0.0 for at in range(steps)], [0.5] * steps]
+    line, level, *areas = page.run(
+        """const [values, stack, axis, low, high] = arguments;
+           return import('/web/js/hour_picture.js').then(({ drawHour, hourPicture }) => {
+             const at = (names, more) => {
+               const element = hourPicture();
+               drawHour(element, "a label", axis, more);
+               return names.map((name) => element.querySelector(name).getAttribute("d"));
+             };
+             const lines = [{ name: "value", values }];
+             return [...at([".value", ".level"], { low, high, lines, levels: [{ name: "level", value: 1 }] }),
+               ...at([".q0", ".q1"], { high: 1, stack })];
+           })""",
+        values,
+        stack,
+        {"first": first, "steps": steps, "from": 0, "step": 20},
+        low,
+        high,
+    )
+    wide, lowest, highest = 360, 42, 2
+    x = lambda at: (at - first) / (steps - 1 - first) * wide  # noqa: E731
+    y = lambda value, low, high: lowest + (value - low) / (high - low) * (highest - lowest)  # noqa: E731
+    runs = [[(1, 0.0), (2, 3.0), (5, -1.0)], [(9, 2.0)], [(40, 1.0)]]
+    expected = [[(x(at), y(value, low, high)) for at, value in run] for run in runs]
+    assert points(line) == [[pytest.approx(point, abs=0.06) for point in run] for run in expected]
+    assert points(level) == [[pytest.approx((0, y(1.0, low, high)), abs=0.06)]]
+    upper = [(x(at), y(0.5 + stack[0][at], 0, 1)) for at in range(steps)]
+    between = [(x(at), y(0.5, 0, 1)) for at in range(steps)]
+    floor = [(x(at), y(0, 0, 1)) for at in range(steps)]
+    for found, top, bottom in ((areas[0], upper, between), (areas[1], between, floor)):
+        assert points(found) == [[pytest.approx(point, abs=0.06) for point in [*top, *reversed(bottom)]]]
+
+
+def points(path: str) -> list[list[tuple[float, float]]]:
+    """Return the points of each part of a path."""
+    parts = [re.sub(r"[Zh].*", "", part).partition("H")[0].split("L") for part in path.split("M")[1:]]
+    return [[(float(point.split()[0]), float(point.split()[1])) for point in part] for part in parts]
+
+
+@pytest.mark.parametrize("width", [1280, 1000, 360])
+def test_the_buttons_of_rows_are_in_sight_beside_a_job_in_detail(page: Page, watched: Watched, width: int) -> None:
+    with watched.client() as client:
+        name = "a-job-whose-name-is-quite-long"
+        submitted(client, {**BERT, "job": name})
+        page.look(width)
+        page.open(watched.url, watched.operator)
+        page.show("Jobs")
+        page.press(name)
+        page.wait(lambda: page.text("main [aria-label='Details of a job'] h2") == name, "no details")
+        left, right, of_left, of_right, hit = page.run(
+            """const button = document.querySelector("main td button[aria-label^='Remove the job']");
+               button.scrollIntoView({ block: "center", inline: "nearest" });
+               button.closest(".table-box").scrollLeft = 0;
+               const [box, of] = [button.getBoundingClientRect(), button.closest(".table-box").getBoundingClientRect()];
+               const hit = document.elementFromPoint(box.x + box.width - 3, box.y + box.height / 2) === button;
+               return [box.left, box.right, of.left, of.right, hit]"""
+        )
+        assert of_left <= left < right <= of_right + 0.5
+        assert hit, "something is above the button"
 
 
 def test_the_keyboard_reaches_everything(page: Page, watched: Watched) -> None:

@@ -1,8 +1,11 @@
 """A laboratory: the switches of a fabric and a service for them, for as long as a shell or a command runs.
 
-Nothing here needs root: links between switches are Unix datagram sockets. In the laboratory's directory, the port of
-switch `a` towards `b` takes the frames that are sent to the socket `a-b`, and sends its own to `a-b.peer`. So a program
-that binds `leaf1-h1.peer` and sends to `leaf1-h1` is the host h1.
+Without hosts, it needs no root: links between switches are Unix datagram sockets. In the laboratory's directory, the
+port of switch `a` towards `b` takes the frames that are sent to the socket `a-b`, and sends its own to `a-b.peer`. So a
+program that binds `leaf1-h1.peer` and sends to `leaf1-h1` is the host h1.
+
+With hosts, all of it is in a sandbox (`sandbox.py`), and hosts have the kernel's sockets. Browsers outside reach the
+page through a port of this machine (`outside`).
 
 All processes end with the laboratory, whatever ends it: the kernel kills them when it is killed.
 """
@@ -10,26 +13,37 @@ All processes end with the laboratory, whatever ends it: the kernel kills them w
 from __future__ import annotations
 
 import os
+import select
 import signal
+import socket
+import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from echelon.errors import RunError
 from echelon.fabric.model import Fabric
-from echelon.lab.hosts.serving import Controller, ServiceProcess
+from echelon.lab.hosts.backends.interfaces import HostFabric
+from echelon.lab.hosts.serving import Controller, ServiceProcess, start_switches
 from echelon.lab.scenarios.scenario import PolicyChoice
 from echelon.processes import dies_with_this
 from echelon.progress import CommandProgress, counted
-from echelon.targets.launching import Place, SwitchLauncher, SwitchProcess
+from echelon.targets.launching import SwitchLauncher, SwitchProcess
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PREFIX = "echelon-lab-"
+_API = "api"
+_PAGE = "ECHELON_LAB_PAGE"
+_ANYWHERE = ("127.0.0.1", 0)
+_PIECE = 1 << 16
 _GRACE_S = 2.0
 """How long a shell or command may take to end after SIGHUP."""
 _BY_SIGNAL = 128
@@ -44,9 +58,16 @@ class Laboratory:
     switches: Mapping[str, SwitchProcess]
 
     @property
+    def page(self) -> str:
+        """The URL of the page."""
+        return os.environ.get(_PAGE, self.service.url)
+
+    @property
     def environment(self) -> Mapping[str, str]:
-        """The environment of programs in the laboratory: `echelon` is found there, and finds the service."""
-        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+        """The environment of programs in the laboratory: `echelon` is found there, and finds the service, and `host`
+        is, if there are hosts."""
+        commands = (str(self.directory), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
+        path = os.pathsep.join(commands)
         return {**os.environ, "PATH": path, "ECHELON_URL": self.service.url, "ECHELON_LAB": str(self.directory)}
 
     def run(self, command: Sequence[str]) -> int:
@@ -72,38 +93,106 @@ class Laboratory:
 
 @contextmanager
 def laboratory(
-    fabric: Fabric, policy: PolicyChoice, launcher: SwitchLauncher, progress: CommandProgress
+    fabric: Fabric,
+    policy: PolicyChoice,
+    launcher: SwitchLauncher,
+    progress: CommandProgress,
+    hosts: HostFabric | None = None,
 ) -> Iterator[Laboratory]:
-    """Yield a laboratory when all its switches are ready.
+    """Yield a laboratory when all its switches are ready. With `hosts`, call it in a sandbox, inside of `outside`.
 
     Raises `RunError`. SIGTERM, SIGHUP and SIGINT end it, and then this process, with status 128 + N. Call it in the
     main thread.
     """
-    if not launcher.unix_ports:
-        raise RunError("this target's ports need network interfaces (take softswitch, or echelon run --on namespaces)")
+    if hosts is None and not launcher.unix_ports:
+        raise RunError("this target's ports need network interfaces (take softswitch, or give --hosts, as root)")
     with ExitStack() as stack:
         stack.enter_context(_ended_by_signals())
-        directory = Path(stack.enter_context(TemporaryDirectory(prefix="echelon-lab-")))
+        if hosts is None:
+            directory, api = Path(stack.enter_context(TemporaryDirectory(prefix=_PREFIX))), None
+        else:
+            directory = Path(os.environ["ECHELON_LAB"])
+            api = directory / _API
         progress.stage(f"starting {counted(len(fabric.switches), 'switch', 'switches')}")
         dies = dies_with_this()
-        switches: dict[str, SwitchProcess] = {}
-        for name, switch in fabric.switches.items():
-            ports = {port: directory / f"{name}-{other}" for port, other in fabric.ports[name].items()}
-            for other in fabric.ports[name].values():
-                if other in fabric.switches:
-                    (directory / f"{name}-{other}.peer").symlink_to(f"{other}-{name}")
-            rates = {port: fabric.rate_bps[name, other] for port, other in fabric.ports[name].items()}
-            interfaces = {port: f"unix:{path}" for port, path in ports.items()}
-            switches[name] = launcher.launch(Place(name, switch.device_id, interfaces, rates), directory, before=dies)
-            stack.callback(switches[name].kill)
+        if hosts is not None:
+            stack.enter_context(hosts)
+            _write_command(directory / "host", fabric, hosts)
+        interfaces = partial(_sockets, fabric, directory) if hosts is None else hosts.interfaces
+        switches = start_switches(stack, fabric, launcher, interfaces, directory, dies)
         entries = {name: switch.entry for name, switch in switches.items()}
-        service = ServiceProcess(Controller(directory, fabric, policy, entries, before=dies, service="lab"))
+        service = ServiceProcess(Controller(directory, fabric, policy, entries, api, before=dies, service="lab"))
         stack.enter_context(service)
         for running in switches.values():
             running.wait_ready()
         progress.stage("starting the service")
         service.wait_settled()
         yield Laboratory(directory, service, switches)
+
+
+def _sockets(fabric: Fabric, directory: Path, switch: str) -> Mapping[int, str]:
+    """Return the sockets at the ports of a switch, and join them with those of its neighbours."""
+    for other in fabric.ports[switch].values():
+        if other in fabric.switches:
+            (directory / f"{switch}-{other}.peer").symlink_to(f"{other}-{switch}")
+    return {port: f"unix:{directory / f'{switch}-{other}'}" for port, other in fabric.ports[switch].items()}
+
+
+def _write_command(path: Path, fabric: Fabric, hosts: HostFabric) -> None:
+    """Write the command `host`."""
+    cases = [f'{name}) in="{" ".join(hosts.in_host(name))}" ;;' for name in fabric.hosts]
+    unknown = f"there is no host '$1' (there are {', '.join(fabric.hosts)})"
+    path.write_text(
+        "\n".join(
+            (
+                "#!/bin/sh",
+                "# host NAME [COMMAND...]: run a command in the network of a host, or a shell.",
+                'case "$1" in',
+                *cases,
+                f'*) echo "host: {unknown}" >&2; exit 2 ;;',
+                "esac",
+                '[ $# -gt 1 ] || set -- "$1" env PS1="$1> " "${SHELL:-sh}"',
+                "shift",
+                'exec $in "$@"',
+                "",
+            )
+        )
+    )
+    path.chmod(0o755)
+
+
+@contextmanager
+def outside() -> Iterator[None]:
+    """Prepare the environment of a laboratory that runs in a sandbox: its directory, and a port of this machine at
+    which browsers reach its API, which is a Unix socket."""
+    with TemporaryDirectory(prefix=_PREFIX) as directory, socketserver.ThreadingTCPServer(_ANYWHERE, _Relay) as door:
+        door.daemon_threads = True
+        _Relay.path = str(Path(directory) / _API)
+        os.environ |= {"ECHELON_LAB": directory, _PAGE: f"http://127.0.0.1:{door.server_address[1]}"}
+        threading.Thread(target=door.serve_forever, daemon=True).start()
+        try:
+            yield
+        finally:
+            door.shutdown()
+
+
+class _Relay(socketserver.BaseRequestHandler):
+    """What hands on the bytes between a TCP connection and the Unix socket at `path`, until either side ends."""
+
+    path: ClassVar[str]
+
+    def handle(self) -> None:
+        with socket.socket(socket.AF_UNIX) as service:
+            try:
+                service.connect(self.path)
+                other = {service: self.request, self.request: service}
+                while True:
+                    for source in select.select(other, [], [])[0]:
+                        if not (data := source.recv(_PIECE)):
+                            return
+                        other[source].sendall(data)
+            except OSError:
+                return
 
 
 @contextmanager

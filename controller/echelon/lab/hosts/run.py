@@ -24,7 +24,7 @@ from echelon.extras import plug_in
 from echelon.lab.hosts import sandbox
 from echelon.lab.hosts.backends.base import BACKENDS, HostFabric
 from echelon.lab.hosts.loop import RealTimeLoop, watch_end
-from echelon.lab.hosts.serving import FABRIC_FILE, Controller, ServiceProcess
+from echelon.lab.hosts.serving import FABRIC_FILE, Controller, ServiceProcess, start_switches
 from echelon.lab.hosts.traffic import HostTraffic
 from echelon.lab.hosts.workers.coordination import Coordination
 from echelon.lab.hosts.workers.coordinator import (
@@ -45,7 +45,7 @@ from echelon.policies.base import Policy
 from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred
 from echelon.progress import UNSEEN, CommandProgress, counted
 from echelon.targets import TARGETS
-from echelon.targets.launching import Place, SwitchProcess
+from echelon.targets.launching import SwitchProcess
 
 OPENING_S = 30.0
 """Longest wait until all workers are connected."""
@@ -158,13 +158,7 @@ def _launch(
     fabric, launcher = scenario.fabric, TARGETS[target].launcher()
     if launcher is None:
         raise RunError(f"target {target} does not run as a process (choose another one)")
-    switches: dict[str, SwitchProcess] = {}
-    for name, switch in fabric.switches.items():
-        rates = {port: fabric.rate_bps[name, other] for port, other in fabric.ports[name].items()}
-        place = Place(name, switch.device_id, hosts.interfaces(name), rates, scenario.queue_bytes)
-        switches[name] = launcher.launch(place, directory, before=_BEFORE)
-        stack.callback(switches[name].kill)
-    return switches
+    return start_switches(stack, fabric, launcher, hosts.interfaces, directory, _BEFORE, scenario.queue_bytes)
 
 
 def _register(service: ServiceProcess, scenario: Scenario) -> Numbers:

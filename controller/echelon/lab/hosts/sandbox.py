@@ -7,7 +7,7 @@ namespace, and interfaces, mounts and network namespaces go with the processes. 
 kills `unshare`, which kills the first process (PR_SET_PDEATHSIG, at both steps). The first process also holds one end
 of a pipe whose other end only the caller has, and ends when that is closed: a caller cannot die unnoticed.
 Signals travel through the same pipe, each once. The command is in a session of its own, so that Ctrl-C in a terminal
-reaches only the caller.
+reaches only the caller; a shell needs the caller's, for its jobs.
 
 The network outside does not exist inside: loopback is up, IPv6 is off, and bridges ask no firewall. Files are those
 outside, with these exceptions: /proc; /dev/shm and `private` directories, which are empty file systems in memory; and
@@ -49,7 +49,7 @@ _UNSHARE = (
 )
 _NEEDED = {"unshare": "util-linux", "setpriv": "util-linux", "nsenter": "util-linux", "ip": "iproute2"}
 """Commands and the Debian packages that contain them."""
-_FORWARDED = (signal.SIGINT, signal.SIGTERM)
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 _RUN = Path("/run")
 _SCRATCH = _RUN / "sandbox"
@@ -113,12 +113,13 @@ def missing() -> str | None:
     return None
 
 
-def run_inside(argv: Sequence[str], private: Sequence[str] = ()) -> int:
+def run_inside(argv: Sequence[str], private: Sequence[str] = (), *, terminal: bool = False) -> int:
     """Run a command in a sandbox; return its exit status, 128 + N where signal N ended it.
 
-    Standard streams, directory and environment are the caller's. SIGINT and SIGTERM go to the command (if this is
-    called in the main thread), which decides what to do. When the command ends, all processes that it started are
-    killed. `private` directories are empty inside at first, and their content is gone afterwards.
+    Standard streams, directory and environment are the caller's. SIGINT, SIGTERM and SIGHUP go to the command (if this
+    is called in the main thread, and they are not ignored), which decides what to do. When the command ends, all
+    processes that it started are killed. `private` directories are empty inside at first, and their content is gone
+    afterwards. With `terminal` the caller's terminal is the command's, which may be a shell.
 
     The calling thread has to live as long as the sandbox. Raises `RunError` where no sandbox is possible.
     """
@@ -137,11 +138,12 @@ def run_inside(argv: Sequence[str], private: Sequence[str] = ()) -> int:
     try:
         # Before there is a process: an early signal waits in the pipe.
         if forwards:
-            before = {number: signal.signal(number, _forward_to(held)) for number in _FORWARDED}
+            wanted = [number for number in _FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
+            before = {number: signal.signal(number, _forward_to(held)) for number in wanted}
         process = subprocess.Popen(
             [*_UNSHARE, *script, *argv],
             pass_fds=(life_line,),
-            start_new_session=True,
+            start_new_session=not terminal,
             preexec_fn=_die_with(os.getpid()),
         )
         os.close(life_line)

@@ -6,8 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +23,7 @@ from echelon.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred, 
 from echelon.quantities import duration_text, rate_text
 from echelon.service.api.jobs import JobResource
 from echelon.service.api.status import StatusResource
+from echelon.targets.launching import Place, SwitchLauncher, SwitchProcess
 
 READY_S = 120.0
 """Longest wait until the service leads and all switches hold what they should."""
@@ -199,6 +200,26 @@ class ServiceProcess:
             if switch.state != "ready":
                 return f"switch {switch.name} at {switch.address} is {switch.state}: {switch.problem or 'no reason'}"
         return status.plan_problem or "its plan is not on the switches yet"
+
+
+def start_switches(
+    stack: ExitStack,
+    fabric: Fabric,
+    launcher: SwitchLauncher,
+    interfaces: Callable[[str], Mapping[int, str]],
+    directory: Path,
+    before: Sequence[str],
+    queue_bytes: int | None = None,
+) -> Mapping[str, SwitchProcess]:
+    """Start all switches of a fabric, which `stack` ends, without waiting for them. `interfaces` are those of a switch,
+    by port; the rest is that of `SwitchLauncher` and `Place`."""
+    switches: dict[str, SwitchProcess] = {}
+    for name, switch in fabric.switches.items():
+        rates = {port: fabric.rate_bps[name, other] for port, other in fabric.ports[name].items()}
+        place = Place(name, switch.device_id, interfaces(name), rates, queue_bytes)
+        switches[name] = launcher.launch(place, directory, before=before)
+        stack.callback(switches[name].kill)
+    return switches
 
 
 def document(spec: JobSpec) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from starlette.routing import compile_path
 
 from echelon.fabric.load import FabricSpec
 from echelon.jobs.spec import JobSpec
-from echelon.service.api import flows, jobs, links, plan, policy, status, switches
+from echelon.service.api import flows, history, jobs, links, plan, policy, status, switches
 from echelon.service.api.answers import HANDLERS
 from echelon.service.api.gate import Gate
 from echelon.service.api.jobs import ConnectionReport, DistanceReport, IterationReport
@@ -61,6 +61,7 @@ def create_app(
         *(noun.routes() for noun in nouns),
         stream,
         flows.routes(),
+        history.routes(),
         pages,
         *(one.router() for one in other_pages()),
     ):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -27,9 +27,10 @@ from echelon.service.api.answers import RETRY_AFTER_S, RequestError, errors
 from echelon.service.api.policy import PolicyResource
 from echelon.service.api.routing import Stopping, router
 from echelon.service.api.status import StatusResource, events
-from echelon.service.api.switches import SwitchQueues
+from echelon.service.api.switches import PortUse, SwitchQueues
 from echelon.service.api.tokens import Principal
 from echelon.service.controller import ControllerService
+from echelon.service.history import STEP_S
 
 Part = Mapping[str, str]
 """Things of one kind: their JSON by key."""
@@ -95,7 +96,7 @@ class Live:
             self._parts, self._news = {}, asyncio.Event()
             self._tasks = [
                 asyncio.create_task(_again(self._look_at_state, STATE_S)),
-                asyncio.create_task(_again(self._read_ports(), PORTS_S)),
+                asyncio.create_task(_again(self._read_ports(self._show_ports), PORTS_S)),
             ]
         try:
             yield Follower(self)
@@ -161,8 +162,20 @@ class Live:
             await asyncio.sleep(0)
         self._put("jobs", part)
 
-    def _read_ports(self) -> Callable[[], Awaitable[None]]:
-        """Return a function that reads all switches, and notes what their ports have sent since its last call."""
+    async def record(self) -> None:
+        """Take note of what ports send, whether or not anyone follows. Runs until it is cancelled."""
+        await _again(self._read_ports(self._note_ports), STEP_S)
+
+    def _show_ports(self, uses: Sequence[PortUse]) -> None:
+        self._take("ports", ((f"{use.switch}/{use.port}", use) for use in uses))
+
+    def _note_ports(self, uses: Sequence[PortUse]) -> None:
+        ports, now_s = self._service().leader.history.ports, time.monotonic()
+        for use in uses:
+            ports.put((use.switch, use.port), now_s, [bps / use.rate_bps for bps in use.queues_bps])
+
+    def _read_ports(self, take: Callable[[Sequence[PortUse]], None]) -> Callable[[], Awaitable[None]]:
+        """Return a function that reads all switches, and lets `take` have what their ports sent since its last call."""
         before: dict[str, SwitchQueues] = {}
 
         async def read_ports() -> None:
@@ -173,7 +186,8 @@ class Live:
                 return
             readings = await asyncio.gather(*(_reading(service, name) for name in names))
             now = {one.switch: one for one in readings if one is not None and one.reachable}
-            self._take("ports", ((f"{use.switch}/{use.port}", use) for use in switches.uses(before, now)))
+            with suppress(ServiceError):  # it may have ceased to lead meanwhile
+                take(switches.uses(before, now))
             before.clear()
             before.update(now)
 

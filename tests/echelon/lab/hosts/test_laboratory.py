@@ -6,6 +6,7 @@ import os
 import pty
 import random
 import select
+import shutil
 import signal
 import socket
 import struct
@@ -15,11 +16,20 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
+
+from echelon.lab.hosts import sandbox
 
 ROOT = Path(__file__).parents[4]
 FABRIC = ROOT / "topologies" / "line_2.yaml"
 PATIENCE_S = 120.0
+WITH_HOSTS = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
+ON_BMV2 = [
+    pytest.mark.long,
+    pytest.mark.bmv2,
+    pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not installed"),
+]
 LAB = (sys.executable, "-m", "echelon", "lab", str(FABRIC))
 WAITING = "echo $ECHELON_LAB; sleep 1000; :"
 """A command that says where the laboratory is, and waits."""
@@ -181,10 +191,13 @@ def test_kill_9_at_any_moment_of_the_start_leaves_no_process(environment: dict[s
                 await_ends(left)
 
 
-def test_on_a_terminal_ctrl_c_is_for_the_shell_and_hanging_up_ends_all(environment: dict[str, str]) -> None:
+@pytest.mark.parametrize("options", [[], pytest.param(["--hosts"], marks=WITH_HOSTS)], ids=["ports", "hosts"])
+def test_on_a_terminal_ctrl_c_is_for_the_shell_and_hanging_up_ends_all(
+    environment: dict[str, str], options: list[str]
+) -> None:
     child, terminal = pty.fork()
     if not child:
-        os.execve(sys.executable, LAB, environment)
+        os.execve(sys.executable, [*LAB, *options], environment)
     said = b""
 
     def await_said(wanted: bytes) -> None:
@@ -218,6 +231,72 @@ def test_on_a_terminal_ctrl_c_is_for_the_shell_and_hanging_up_ends_all(environme
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 128 + signal.SIGHUP
     await_ends(left)
     assert list(Path(environment["TMPDIR"]).iterdir()) == []
+
+
+def interfaces() -> set[str]:
+    return {name for _, name in socket.if_nameindex()}
+
+
+@WITH_HOSTS
+@pytest.mark.parametrize("target", ["softswitch", pytest.param("bmv2", marks=ON_BMV2)])
+def test_hosts_have_shells_and_browsers_outside_reach_the_page(
+    environment: dict[str, str], tmp_path: Path, target: str
+) -> None:
+    """Each host has its address and reaches the other through both switches; nothing of it is seen outside, or left."""
+    before = interfaces()
+    script = (
+        "echo $ECHELON_LAB_PAGE; host h1 ip -o -4 address show; echo 'ping -c 2 10.0.0.2; exit' | host h1; "
+        "host h2 ping -c 2 -s 1000 10.0.0.1; host h9; echo unknown: $?; echelon switch list --json; read word; exit 5"
+    )
+    with subprocess.Popen(
+        [*LAB, "--hosts", "--target", target, "--run", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as lab:
+        try:
+            assert lab.stdout is not None
+            assert lab.stderr is not None
+            url = lab.stdout.readline().strip()
+            seen = httpx.get(f"{url}/status", trust_env=False).json()
+            assert (seen["fabric"], seen["switches"]) == ("line_2", {"ready": 2})
+            many = [httpx.get(f"{url}/openapi.json", trust_env=False).content for _ in range(5)]
+            assert len(set(many)) == 1
+            assert len(many[0]) > 1 << 16
+            assert interfaces() == before
+            left = held(descendants(lab.pid))
+            print("on", file=lab.stdin, flush=True)
+            said, errors = lab.stdout.read(), lab.stderr.read()
+            assert lab.wait(PATIENCE_S) == 5, errors
+        finally:
+            lab.kill()
+    assert "inet 10.0.0.1/16" in said
+    assert said.count("2 received, 0% packet loss") == 2
+    assert "unknown: 2" in said
+    assert "there is no host 'h9' (there are h1, h2)" in errors
+    assert said.count('"ready"') == 2
+    await_ends(left)
+    assert interfaces() == before
+    assert list((tmp_path / "t").iterdir()) == []
+
+
+@WITH_HOSTS
+def test_kill_9_leaves_nothing_of_hosts(environment: dict[str, str]) -> None:
+    """The kernel ends all of it, also what a command has itself started on a host."""
+    before = interfaces()
+    script = "host h1 sleep 1000 & host h2 ip -brief link; echo started; sleep 1000; :"
+    with subprocess.Popen(
+        [*LAB, "--hosts", "--run", script], stdout=subprocess.PIPE, text=True, env=environment
+    ) as lab:
+        assert lab.stdout is not None
+        assert any(line == "started\n" for line in lab.stdout)
+        left = held(descendants(lab.pid))
+        assert sum(b"sleep" in _command(descriptor) for descriptor in left) >= 2
+        lab.kill()
+    await_ends(left)
+    assert interfaces() == before
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
@@ -12,10 +13,12 @@ import httpx
 import pytest
 
 from echelon.control.errors import UnavailableError
+from echelon.control.facts import IterationTimed
 from echelon.service.api import live as stream
 from echelon.telemetry.events import FlowEvent
 from tests.echelon.service.api.conftest import Api
 from tests.echelon.service.api.memory import JOB
+from tests.echelon.service.lab import until
 
 PARTS = {"status", "policy", "switches", "links", "flows"}
 
@@ -114,7 +117,7 @@ def test_a_service_that_stands_by_shows_its_status_alone(api: Api) -> None:
 
 
 def test_who_may_not_read_gets_nothing(api: Api) -> None:
-    for path in ("/stream", "/flows", "/waits"):
+    for path in ("/stream", "/flows", "/waits", "/history"):
         assert httpx.get(f"{api.url}{path}", trust_env=False).status_code == 401
     with followed(api, "echelon_wrong") as events:
         assert events.status == 401
@@ -170,3 +173,37 @@ def test_flows_and_waits(api: Api) -> None:
         assert http.get("/flows?after=-1").status_code == 422
         waits = http.get("/waits").json()
         assert (waits["flows"], waits["from_s"], waits["to_s"]) == (3, 1, 4)
+
+
+def test_the_last_hour(api: Api) -> None:
+    """The second of two jobs is slower against its time alone, and the second of two ports sends more."""
+    for name, gradient in (("d", "50 MB"), ("e", "5 MB")):
+        post(api, {**JOB, "job": name, "data": {"compute": "500 ms", "gradient": gradient}})
+    api.serving.wait(api.service.installed())
+    leader = api.service.leader
+    until(lambda: all(leader.machine.alone_iteration_s(name) for name in "de"), "the jobs alone are not timed")
+
+    def see(now_s: float) -> None:
+        for at_s, duration_s in ((now_s - 1800, 0.75), (now_s, 1.5)):
+            leader.history.take(IterationTimed("d", 1.0), at_s)
+            leader.history.take(IterationTimed("e", duration_s), at_s)
+        leader.history.ports.put(("s1", 1), now_s, [0.25, *[0.0] * 7])
+        leader.history.ports.put(("s2", 1), now_s, [0.125, *[0.0] * 6, 0.5])
+
+    api.serving.call(lambda: see(time.monotonic()))
+    with httpx.Client(base_url=api.url, headers={"Authorization": f"Bearer {api.reader}"}, trust_env=False) as http:
+        found = http.get("/history").json()
+        assert [one["job"] for one in found["jobs"]] == ["e", "d"]
+        assert [one for one in found["jobs"][0]["iteration_s"] if one] == [0.75, 1.5]
+        assert set(found["jobs"][0]["tardiness_s"]) == {None}
+        assert [(one["switch"], one["to"]) for one in found["ports"]] == [("s2", "h2"), ("s1", "h1")]
+        queues = found["ports"][0]["queues"]
+        assert [max(one or 0 for one in queue) for queue in queues] == [0.125, 0, 0, 0, 0, 0, 0, 0.5]
+        assert {len(one) for one in queues} == {len(found["jobs"][0]["iteration_s"])} == {180}
+        assert 3580 <= time.time() - found["from_s"] <= 3610, "the step of now is the last"
+        narrow = http.get("/history", params={"job": "d", "switch": "s1", "limit": 1}).json()
+        assert [one["job"] for one in narrow["jobs"]] == ["d"]
+        assert [one["switch"] for one in narrow["ports"]] == ["s1"]
+        for query in ("job=nobody", "switch=nobody"):
+            assert http.get(f"/history?{query}").status_code == 404
+        assert http.get("/history?limit=101").status_code == 422

@@ -12,6 +12,14 @@ export function h(tag, properties = {}, ...children) {
   return element;
 }
 
+// The same for the elements of a picture.
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

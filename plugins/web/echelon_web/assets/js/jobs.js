@@ -88,7 +88,7 @@ export function jobsView({ store }) {
   const element = h("div", {},
     h("div", { class: "bar" }, h("span", { class: "field" }, h("label", { for: "job-filter" }, "Filter"), filter), count,
       h("span", { class: "end" }, submit)),
-    columns = h("div", { class: "columns" }, h("div", {}, pictured, h("section", { class: "part" }, jobs.element, note)), detail));
+    columns = h("div", { class: "columns aside" }, h("div", {}, pictured, h("section", { class: "part" }, jobs.element, note)), detail));
 
   function update() {
     const all = store.all("jobs").sort((a, b) => compare(a.name, b.name));

@@ -8,6 +8,7 @@ import { eventsView } from "./events.js";
 import { fabricView } from "./fabric.js";
 import { flowFeed } from "./flow_feed.js";
 import { age } from "./format.js";
+import { hourView } from "./hour.js";
 import { jobsView } from "./jobs.js";
 import { planView } from "./plan.js";
 import { policiesView } from "./policies.js";
@@ -54,6 +55,7 @@ export async function servicePage(onNews) {
     views: [
       { name: "fabric", title: "Fabric", make: () => fabricView(context) },
       { name: "jobs", title: "Jobs", make: () => jobsView(context) },
+      { name: "hour", title: "Last hour", make: () => hourView(context) },
       { name: "timeline", title: "Timeline", make: () => timelineView(context) },
       { name: "waits", title: "Waits", make: () => waitsView(context) },
       { name: "plan", title: "Plan", make: () => planView(context) },

@@ -59,7 +59,7 @@ export function table({ caption, columns, key, empty, onRow = () => {}, sortable
     const cells = columns.map((column) => {
       const cell = h(column.head ? "th" : "td", {
         scope: column.head ? "row" : undefined,
-        class: [column.num && "num", column.gauge && "gauge", column.wide && "wide", column.reason && "reason"].filter(Boolean).join(" ") || undefined,
+        class: [column.num && "num", column.gauge && "gauge", column.wide && "wide", column.reason && "reason", column.node && !column.title && "act"].filter(Boolean).join(" ") || undefined,
       });
       if (column.node) cell.append(column.node(name));
       return cell;
