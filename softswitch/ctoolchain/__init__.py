@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Compiler", "Loaded", "Source", "ToolchainError", "build", "compilers", "load", "say_once"]
+__all__ = ["CSource", "Compiler", "Loaded", "ToolchainError", "build", "compilers", "load", "say_once"]
 
 _FLAGS = (
     "-O2",
@@ -50,7 +50,7 @@ class ToolchainError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CSource:
     """A C file, and the files of one's own that it includes, by name."""
 
     name: str
@@ -91,7 +91,7 @@ def compilers() -> Sequence[Compiler]:
     return found
 
 
-def load(source: Source, declared: str, given: Sequence[Compiler] | None = None) -> Loaded | None:
+def load(source: CSource, declared: str, given: Sequence[Compiler] | None = None) -> Loaded | None:
     """Return a library that the first compiler builds which can; None: there is no compiler.
 
     Args:
@@ -117,7 +117,7 @@ def load(source: Source, declared: str, given: Sequence[Compiler] | None = None)
     return None
 
 
-def build(source: Source, compiler: Compiler) -> Path:
+def build(source: CSource, compiler: Compiler) -> Path:
     """Return the path of the library, which is built unless the cache has it. Raise `ToolchainError`."""
     texts = [*compiler.command, _version(compiler), source.text]
     texts += [part for name in sorted(source.includes) for part in (name, source.includes[name])]
@@ -189,7 +189,7 @@ def _is_own(path: Path, is_kind: Any) -> bool:
     return is_kind(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o022
 
 
-def _compile(source: Source, compiler: Compiler, library: Path) -> None:
+def _compile(source: CSource, compiler: Compiler, library: Path) -> None:
     """Compile into a folder beside the library, then move it to its place, so that nobody sees half of one."""
     with tempfile.TemporaryDirectory(prefix=f".{source.name}-", dir=library.parent) as place:
         folder = Path(place)
