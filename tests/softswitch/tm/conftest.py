@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
 from softswitch.tm import Dequeued, PortScheduler
+from tests.softswitch.tm.native import SchedulerInC
 
 Saturate = Callable[..., "Served"]
 
@@ -20,6 +21,18 @@ class Served:
 
     def rate_bps(self, queue: int) -> float:
         return self.bytes[queue] * 8e9 / self.end_ns
+
+
+@pytest.fixture(autouse=True, params=["python", "c"], scope="module")
+def traffic_manager(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let a module's tests use the queues of Python, then those in C."""
+    module = request.module
+    if not hasattr(module, "PortScheduler") or hasattr(module, "SchedulerInC") or request.param == "python":
+        yield
+    else:
+        module.PortScheduler = SchedulerInC
+        yield
+        module.PortScheduler = PortScheduler
 
 
 @pytest.fixture
