@@ -11,6 +11,7 @@ typedef long long int64_t;
 typedef __SIZE_TYPE__ size_type;
 
 void *calloc(size_type count, size_type size);
+void *realloc(void *memory, size_type bytes);
 void free(void *memory);
 void *memcpy(void *to, const void *from, size_type bytes);
 void *memmove(void *to, const void *from, size_type bytes);

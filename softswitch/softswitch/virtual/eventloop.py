@@ -23,12 +23,16 @@ class EventLoop:
     def at(self, time_ns: int, callback: Callable[..., object], *args: object) -> None:
         """Call `callback(*args)` at `time_ns`. Raise ValueError for a time in the past, TypeError for anything but
         an integer."""
+        if time_ns < self.now_ns or not isinstance(time_ns, int):
+            self._check_time(time_ns)
+        self._scheduled += 1
+        heappush(self._events, (time_ns, self._scheduled, callback, args))
+
+    def _check_time(self, time_ns: int) -> None:
         if time_ns < self.now_ns:
             raise ValueError(f"time_ns: {time_ns} is in the past (it is {self.now_ns})")
         if not isinstance(time_ns, int):
             raise TypeError(f"time_ns: {time_ns!r} is not a whole number of nanoseconds")
-        self._scheduled += 1
-        heappush(self._events, (time_ns, self._scheduled, callback, args))
 
     def after(self, delay_ns: int, callback: Callable[..., object], *args: object) -> None:
         """Call `callback(*args)` in `delay_ns`. Raise as `at` does."""
