@@ -56,8 +56,6 @@ long write(int fd, const void *data, size_type bytes);
 long recv(int fd, void *data, size_type bytes, int flags);
 int sched_yield(void);
 int sendmmsg(int fd, struct message *messages, uint32_t count, int flags);
-int eventfd(uint32_t value, int flags);
-int close(int fd);
 
 /* The kernel changes states and this process's threads change these words between one look and the next. */
 #if defined(__TINYC__)
@@ -105,9 +103,9 @@ core *core_of(wires *w) {
 
 /* -- before it starts, and after it ends ----------------------------------------------------------------------------- */
 
-wires *wires_new(uint32_t queues, uint32_t groups, int64_t epoch_ns, tm_port *nowhere, int32_t news_fd) {
+wires *wires_new(
+    uint32_t queues, uint32_t groups, int64_t epoch_ns, tm_port *nowhere, const int32_t *wake_fds, int32_t news_fd) {
     wires *w = calloc(1, sizeof *w);
-    uint32_t group;
     if (!w) return NULL;
     pthread_mutex_init(w->mutex, NULL);
     pthread_mutex_init(w->turn, NULL);
@@ -119,19 +117,18 @@ wires *wires_new(uint32_t queues, uint32_t groups, int64_t epoch_ns, tm_port *no
     w->epoch_ns = epoch_ns;
     w->groups = groups;
     w->news_fd = news_fd;
-    for (group = 0; group < groups; group++) w->wake_fd[group] = eventfd(0, 04000 | 02000000);
+    memcpy(w->wake_fd, wake_fds, groups * sizeof *wake_fds);
     return w;
 }
 
 void wires_free(wires *w) {
-    uint32_t at, group;
+    uint32_t at;
     for (at = 0; at < w->core.outlets; at++) {
         core_outlet *outlet = w->core.outlet[w->core.number[at]];
         free(outlet->filling);
         free(outlet->sending);
         free(outlet);
     }
-    for (group = 0; group < w->groups; group++) close(w->wake_fd[group]);
     free(w);
 }
 

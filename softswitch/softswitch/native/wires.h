@@ -65,9 +65,11 @@ void core_plan(core *c, core_outlet *outlet, int64_t now_ns);
 void core_sent(core_outlet *outlet, core_batch *batch, uint32_t packets);
 void core_let_go(core *c);
 
-/* queues is the number of those that a program may use, epoch_ns the time of CLOCK_MONOTONIC at which the clock begins,
-   news_fd an eventfd that is written to when somebody should look at ports and at packets for controllers. */
-wires *wires_new(uint32_t queues, uint32_t groups, int64_t epoch_ns, tm_port *nowhere, int32_t news_fd);
+/* queues is the number of those that a program may use; epoch_ns the time of CLOCK_MONOTONIC at which the clock begins;
+   wake_fds an eventfd for each group; news_fd one that is written to when somebody should look at ports and at packets
+   for controllers. */
+wires *wires_new(
+    uint32_t queues, uint32_t groups, int64_t epoch_ns, tm_port *nowhere, const int32_t *wake_fds, int32_t news_fd);
 void wires_free(wires *w);
 void wires_lock(wires *w);
 void wires_unlock(wires *w);

@@ -48,13 +48,13 @@ class Wires:
         self.native = native
         self.ffi, self.library, _ = native
         self.groups = groups
-        self.news_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """Readable when somebody should look at interfaces and at packets for controllers."""
+        self._fds = [os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) for _ in range(groups + 1)]
+        *wake_fds, self.news_fd = self._fds
         self.outlets: dict[int, Any] = {}
         """The structure `core_outlet` of each port."""
         self.schedulers: dict[int, NativeScheduler] = {}
         self._nowhere = self.scheduler(None)
-        made = self.library.wires_new(queues, groups, epoch_ns, self._nowhere.port, self.news_fd)
+        made = self.library.wires_new(queues, groups, epoch_ns, self._nowhere.port, wake_fds, self.news_fd)
         if made == self.ffi.NULL:
             raise MemoryError
         self.wires = self.ffi.gc(made, self.library.wires_free)
@@ -64,9 +64,9 @@ class Wires:
 
     def close(self) -> None:
         """Release what the operating system has given. No thread may run any more."""
-        if self.news_fd >= 0:
-            os.close(self.news_fd)
-            self.news_fd = -1
+        for fd in self._fds:
+            os.close(fd)
+        self._fds.clear()
 
     @contextmanager
     def guard(self) -> Iterator[None]:
