@@ -18,9 +18,10 @@ _MOST = 1 << 62
 _INCLUDED = ("types.h", "abi.h", "tm.h", "tm.c")
 
 
-def c_source(name: str) -> tuple[CSource, str]:
-    """Return the C file of a name with the traffic manager, and what to declare of the latter."""
-    texts = {included: (_FOLDER / included).read_text(encoding="utf-8") for included in _INCLUDED}
+def c_source(name: str, *included: str) -> tuple[CSource, str]:
+    """Return the C file of a name with what it includes, the traffic manager among them, whose declarations are
+    second."""
+    texts = {file: (_FOLDER / file).read_text(encoding="utf-8") for file in (*_INCLUDED, *included)}
     text = (_FOLDER / f"{name}.c").read_text(encoding="utf-8")
     return CSource(name, text, texts), texts["abi.h"] + texts["tm.h"]
 
@@ -34,7 +35,7 @@ class NativeScheduler:
         native: a library with tm.c.
         rate_bps: the line's rate; None: infinitely fast.
         queues: as of `PortScheduler`.
-        guard: held while the queues are read or changed.
+        guard: entered while the queues are read or changed.
     """
 
     def __init__(
@@ -42,10 +43,10 @@ class NativeScheduler:
         native: Loaded,
         rate_bps: int | None,
         queues: Sequence[QueueConfig] | None = None,
-        guard: AbstractContextManager[object] | None = None,
+        guard: Callable[[], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._ffi, self._library, _ = native
-        self._guard = guard or nullcontext()
+        self._guard = guard
         given = tuple(queues or ())
         if len(given) > MAX_QUEUES:
             raise ValueError(f"queues: {len(given)} given, a port has at most {MAX_QUEUES}")
@@ -68,7 +69,7 @@ class NativeScheduler:
     def set_rate(self, rate_bps: int | None, now_ns: int) -> None:
         """Change the line's rate, also for the rest of the packet on it. Raise ValueError for a rate out of range."""
         rate = _rate(rate_bps)
-        with self._guard:
+        with self._guard():
             self._rate_bps = rate_bps
             self._library.tm_set_rate(self.port, rate, now_ns)
             self._reconfigured(now_ns)
@@ -80,7 +81,7 @@ class NativeScheduler:
     def configure(self, queue: int, config: QueueConfig, now_ns: int) -> None:
         """Replace a queue's configuration. Raise ValueError for a queue that the port does not have."""
         self._configs[self._existing(queue)] = config
-        with self._guard:
+        with self._guard():
             self._library.tm_configure(self.port, queue, self._ffi.new("tm_config *", _in_c(config)), now_ns)
             self._reconfigured(now_ns)
 
@@ -109,7 +110,7 @@ class NativeScheduler:
         it."""
         if not 0 <= count <= MAX_QUEUES:
             raise ValueError(f"queues: {count} is not in 0..{MAX_QUEUES}")
-        with self._guard:
+        with self._guard():
             for number in range(count, self.queues):
                 if self.port.queue[number].packets:
                     raise ValueError(f"queues: {self.port.queue[number].packets} packets wait in queue {number}")
@@ -121,7 +122,7 @@ class NativeScheduler:
     @property
     def stats(self) -> tuple[QueueStats, ...]:
         """Return the totals by queue number."""
-        with self._guard:
+        with self._guard():
             return tuple(
                 QueueStats(
                     of.enqueued_packets,

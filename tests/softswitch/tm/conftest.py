@@ -23,16 +23,21 @@ class Served:
         return self.bytes[queue] * 8e9 / self.end_ns
 
 
-@pytest.fixture(autouse=True, params=["python", "c"], scope="module")
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let tests use the queues in Python, then those in C."""
+    if hasattr(metafunc.module, "PortScheduler") and not hasattr(metafunc.module, "SchedulerInC"):
+        metafunc.parametrize("traffic_manager", ["python", "c"], indirect=True, scope="module")
+
+
+@pytest.fixture(autouse=True, scope="module")
 def traffic_manager(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let a module's tests use the queues of Python, then those in C."""
-    module = request.module
-    if not hasattr(module, "PortScheduler") or hasattr(module, "SchedulerInC") or request.param == "python":
+    """Give a module the queues that its parameter names."""
+    if getattr(request, "param", "python") == "c":
+        request.module.PortScheduler = SchedulerInC
         yield
+        request.module.PortScheduler = PortScheduler
     else:
-        module.PortScheduler = SchedulerInC
         yield
-        module.PortScheduler = PortScheduler
 
 
 @pytest.fixture
