@@ -57,7 +57,7 @@ class NativeLoop(EventLoop):
         """The structure in C."""
         self._state = self.library.fabric_state_of(self.fabric)
         self._calls: dict[int, tuple[Callable[..., object], tuple[object, ...]]] = {}
-        self._told: dict[int, Callable[[], object]] = {}
+        self._told: dict[int, tuple[Callable[[], object], bool]] = {}
         self._numbers = count(1)
         self._running = False
         self.hosts: list[NativeHost] = []
@@ -81,11 +81,24 @@ class NativeLoop(EventLoop):
         self._calls[number] = callback, args
         self.library.fabric_at(self.fabric, time_ns, number)
 
-    def when_told(self, callback: Callable[[], object]) -> int:
-        """Return the number for `fabric_tell` that has this called, once, after the event in which it is told."""
+    def when_told(self, callback: Callable[[], object], *, once: bool = True) -> int:
+        """Return the number for `fabric_tell` that has this called after the event in which it is told."""
         number = next(self._numbers)
-        self._told[number] = callback
+        self._told[number] = callback, once
         return number
+
+    @property
+    def addresses(self) -> dict[str, int]:
+        """Return the addresses of the clock, its time, and the functions that act at a time, tell, and send."""
+        library, ffi = self.library, self.ffi
+        pointers = {
+            "clock": self.fabric,
+            "now_ns": ffi.addressof(self._state, "now_ns"),
+            "call": ffi.addressof(library, "fabric_call"),
+            "tell": ffi.addressof(library, "fabric_tell"),
+            "send": ffi.addressof(library, "fabric_send"),
+        }
+        return {name: int(ffi.cast("uintptr_t", pointer)) for name, pointer in pointers.items()}
 
     def stop(self) -> None:
         """Make the `run` in progress return after the current callback. Do nothing without one."""
@@ -107,7 +120,11 @@ class NativeLoop(EventLoop):
                     callback, args = self._calls.pop(state.value)
                     callback(*args)
                 elif reason == library.RUN_TOLD:
-                    self._told.pop(state.value)()
+                    number = state.value
+                    told, once = self._told[number]
+                    if once:
+                        del self._told[number]
+                    told()
                 elif reason == library.RUN_RECEIVED:
                     data = self.ffi.buffer(state.data, state.length)[:]
                     self.hosts[state.host.number].on_packet(state.now_ns, data)
@@ -191,6 +208,17 @@ class NativeHost:
         """Receive a packet from nowhere."""
         self.host.packets_received += 1
         self.on_packet(self._loop.now_ns, data)
+
+    @property
+    def address(self) -> int:
+        """Return the address of the structure in C."""
+        return int(self._loop.ffi.cast("uintptr_t", self.host))
+
+    def receive_in_c(self, function: int, receiver: int) -> None:
+        """Give frames that arrive to a function in C first; `on_packet` gets those for which it returns 0."""
+        ffi = self._loop.ffi
+        self.host.receive = ffi.cast(ffi.typeof(self.host.receive), function)
+        self.host.receiver = ffi.cast("void *", receiver)
 
     def choose(self, now_ns: int) -> None:
         """Send the next of the most urgent packets."""

@@ -13,6 +13,7 @@ from echelon.fabric.model import Fabric
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Flow, FlowKey, Job
 from echelon.lab.endhosts.agreement import Agreement, FlowUrgency, SentBytes, acknowledgement_urgency
+from echelon.lab.endhosts.native import NativeEnds, NativeFlow, new_tally, tally_of
 from echelon.lab.endhosts.shim import (
     DISCARD_PORT_BYTES,
     MAX_REMAINING,
@@ -140,6 +141,8 @@ class HostNetwork:
     clock: Clock
     fabric: Fabric
     hosts: Mapping[str, HostStack]
+    ends: NativeEnds | None = None
+    """The ends of flows with a shim, if they are in C."""
 
 
 class ShimCarrier:
@@ -170,8 +173,7 @@ class ShimCarrier:
                     f"job {job.name}: flow {flow.name} has {flow.size_bytes} bytes, but senders can count only "
                     f"{MAX_REMAINING} (make the job's data smaller)"
                 )
-        self.tally = PacketTally()
-        """The counts of the job's packets."""
+        self._tally = PacketTally()
         self._network = network
         self._job = job.name
         self._transport = transport
@@ -183,6 +185,15 @@ class ShimCarrier:
         self._keys: dict[str, tuple[str, bytes]] = {}
         """The source host and the key of each flow's last iteration."""
         self._addresses = {flow.name: self._address(flow, identities[flow.name]) for flow in job.flows}
+        self._native: dict[str, NativeFlow] = {}
+        if network.ends is not None:
+            self._counters = new_tally(network.ends)
+            self._native = {flow.name: self._in_c(network.ends, flow) for flow in job.flows}
+
+    @property
+    def tally(self) -> PacketTally:
+        """The counts of the job's packets."""
+        return tally_of(self._counters) if self._native else self._tally
 
     def open(self) -> None:
         """Do nothing, because there are no connections."""
@@ -192,6 +203,9 @@ class ShimCarrier:
 
         Flows of an iteration start after all flows of the one before have arrived.
         """
+        if self._native:
+            self._native[flow.name].start(iteration, on_complete)
+            return
         address = self._addresses[flow.name]
         epoch = iteration % 256
         key = flow_key(epoch, address.job, address.flow)
@@ -220,19 +234,38 @@ class ShimCarrier:
         def acknowledge(segment: AckSegment) -> None:
             answer(ack(segment, known_there(key)), answer_urgency)
 
-        receiver = FlowReceiver(size_bytes, packet_bytes, window, self.tally)
+        receiver = FlowReceiver(size_bytes, packet_bytes, window, self._tally)
         destination.flows.receive(key, receiver, acknowledge, on_complete)
         after_ns, initial = self._retransmit_after_ns, self._initial[flow.name]
-        sender = FlowSender(size_bytes, packet_bytes, window, after_ns, self.tally, initial=initial)
-        what = f"job {self._job}: flow {flow.name} from {flow.src} to {flow.dst} in iteration {iteration}"
+        sender = FlowSender(size_bytes, packet_bytes, window, after_ns, self._tally, initial=initial)
+        what = f"{self._described(flow)} in iteration {iteration}"
         self._keys[flow.name] = flow.src, key
         source.flows.send(key, sender, transmit, what, paced=self._paced)
 
     def pace(self, flow: str, rate_Bps: float | None) -> None:  # noqa: N803
         """Send a flow that is under way at this rate from now on, in bytes per second; None: no limit."""
-        if flow in self._keys:
+        if self._native:
+            self._native[flow].pace(rate_Bps)
+        elif flow in self._keys:
             host, key = self._keys[flow]
             self._network.hosts[host].flows.pace(key, rate_Bps)
+
+    def _described(self, flow: Flow) -> str:
+        return f"job {self._job}: flow {flow.name} from {flow.src} to {flow.dst}"
+
+    def _in_c(self, ends: NativeEnds, flow: Flow) -> NativeFlow:
+        return NativeFlow(
+            ends,
+            self._described(flow),
+            (flow.src, flow.dst),
+            self._addresses[flow.name],
+            flow.size_bytes,
+            self._transport,
+            self._initial[flow.name],
+            self._retransmit_after_ns,
+            self._counters,
+            self._paced,
+        )
 
     def _address(self, flow: Flow, identity: ShimIdentity) -> FlowAddress:
         # All connections of a job have one source port, whatever the flow.

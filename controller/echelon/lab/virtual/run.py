@@ -116,6 +116,7 @@ def _run(
             # Senders that are told their rates need no window to begin with.
             paths={} if controller.plan.reactive else controller.plan.paths,
             trees=controller.trees,
+            native=testbed.native,
             ranking=(lambda flow: controller.plan.ranking_at_host(flow)) if controller.plan.hosts_rank else None,
         )
         if controller.plan.reactive:

@@ -16,11 +16,14 @@ from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
 from echelon.fabric.model import Fabric
+from echelon.targets.virtual import NativeClock, NativeNetwork
 from softswitch import Switch
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.tm import QUEUES
-from softswitch.virtual import EventLoop, VirtualFabric, VirtualHost, VirtualSwitch
+from softswitch.native.fabric import NativeFabric, NativeHost, NativeLoop, load_fabric
+from softswitch.virtual import EventLoop, VirtualFabric
+from softswitch.virtual.fabric import HostNode, SwitchNode
 from softswitch.virtual.switch import DepartedPacket, QueuedPacket
 
 _BATCH_EVENTS = 4096
@@ -54,6 +57,33 @@ class SwitchServer(Protocol):
 S = TypeVar("S", bound=SwitchServer)
 
 
+class _Native:
+    """A network in C."""
+
+    def __init__(self, loop: NativeLoop, nics: Mapping[str, HostNode]) -> None:
+        self._loop = loop
+        self._nics = nics
+        self.clock = NativeClock(**loop.addresses)
+
+    @property
+    def now_ns(self) -> int:
+        return self._loop.now_ns
+
+    def nic(self, host: str) -> int:
+        return self._host(host).address
+
+    def receive_in_c(self, host: str, function: int, receiver: int) -> None:
+        self._host(host).receive_in_c(function, receiver)
+
+    def when_told(self, callback: Callable[[], None], *, once: bool = True) -> int:
+        return self._loop.when_told(callback, once=once)
+
+    def _host(self, host: str) -> NativeHost:
+        nic = self._nics[host]
+        assert isinstance(nic, NativeHost)
+        return nic
+
+
 class Testbed(ABC, Generic[S]):
     """The `VirtualSwitches` of a fabric: a context manager inside which the switches' servers run on loopback.
 
@@ -66,12 +96,13 @@ class Testbed(ABC, Generic[S]):
         self, fabric: Fabric, control_latency_s: Fraction = Fraction(0), queue_bytes: int | None = None
     ) -> None:
         self._latency_ns = round(control_latency_s * 1_000_000_000)
-        self.clock = EventLoop()
+        native = load_fabric()
+        self.clock = EventLoop() if native is None else NativeLoop(native)
         self._lock = threading.RLock()
-        self._network = VirtualFabric(self.clock)
+        self._network = NativeFabric(self.clock) if isinstance(self.clock, NativeLoop) else VirtualFabric(self.clock)
         self._receivers: dict[str, Callable[[int, bytes], None]] = {}
         self._decided: Callable[[], None] | None = None
-        self.nics: dict[str, VirtualHost] = {}
+        self.nics: dict[str, HostNode] = {}
         self.digests: dict[str, int] = dict.fromkeys(fabric.switches, 0)
         """Number of flow events that each switch has reported."""
         for name in fabric.hosts:
@@ -95,7 +126,7 @@ class Testbed(ABC, Generic[S]):
         """The server of each switch."""
 
     @abstractmethod
-    def _serve(self, node: VirtualSwitch, device_id: int) -> S:
+    def _serve(self, node: SwitchNode, device_id: int) -> S:
         """Return the server of a switch, which gives the switch the programs that controllers bring."""
 
     @abstractmethod
@@ -120,12 +151,17 @@ class Testbed(ABC, Generic[S]):
             server.stop()
 
     @property
+    def native(self) -> NativeNetwork | None:
+        """The network, if it is in C."""
+        return _Native(self.clock, self.nics) if isinstance(self.clock, NativeLoop) else None
+
+    @property
     def addresses(self) -> Mapping[str, str]:
         """host:port of the service that holds the tables, by switch."""
         return {name: server.address for name, server in self.servers.items()}
 
     @property
-    def switches(self) -> Mapping[str, VirtualSwitch]:
+    def switches(self) -> Mapping[str, SwitchNode]:
         return self._network.switches
 
     def receive_with(self, host: str, receiver: Callable[[int, bytes], None]) -> None:
@@ -183,13 +219,13 @@ class VirtualTestbed(Testbed[Server]):
         """Return (virtual nanoseconds, kind) of every message that controllers sent to `switch`."""
         return self._devices[switch].rpc_log
 
-    def _serve(self, node: VirtualSwitch, device_id: int) -> Server:
+    def _serve(self, node: SwitchNode, device_id: int) -> Server:
         device = Device(None, device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns)
         device.on_pipeline = partial(self._program, node)
         self._devices[node.name] = device
         return Server(device)
 
-    def _program(self, node: VirtualSwitch, switch: Switch) -> None:
+    def _program(self, node: SwitchNode, switch: Switch) -> None:
         node.switch = switch
         report = switch.on_digest
         assert report is not None, "the device listens to every switch that it makes"
