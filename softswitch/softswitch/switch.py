@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from .tables import ActionProfile, Table
 from .valuesets import ValueSet
 
 if TYPE_CHECKING:
+    from .native.engine import Engine, NativeProgram
     from .trace.events import Tracer
 
 DROP_PORT = 511
@@ -137,7 +138,8 @@ class Switch:
     generated a digest.
 
     With a ``tracer``, the switch runs a slower variant of them, which passes it an event for every step of every packet
-    (:mod:`softswitch.trace`).
+    (:mod:`softswitch.trace`). Otherwise, with the program's C in ``native`` (:mod:`softswitch.native`), packets are
+    processed there.
     """
 
     queued_type = Queued
@@ -157,6 +159,7 @@ class Switch:
         drop_port: int = DROP_PORT,
         seed: int = 0,
         tracer: Tracer | None = None,
+        native: NativeProgram | None = None,
     ) -> None:
         spec = program.ir
         self.program = program
@@ -165,7 +168,7 @@ class Switch:
         self.random = random.Random(seed)
         self.on_digest: OnDigest | None = None
         self.max_port = (1 << _width(spec, "ingress_port")) - 1
-        self.packet_counts = [0, 0]
+        self.packet_counts: MutableSequence[int] | memoryview[int] = [0, 0]
         self._dropped: dict[str, int] = {}
         self._parser_errors: dict[str, int] = {}
         self._overruns: dict[str, int] = {}
@@ -182,11 +185,17 @@ class Switch:
         self.selectors = {
             p.name: hashes.make(p.selector.algorithm) for p in spec.profiles.values() if p.selector is not None
         }
-        self.multicast_groups: dict[int, Sequence[tuple[int, int]]] = {}
-        self.clone_sessions: dict[int, CloneSession] = {}
-        self.value_sets: dict[str, ValueSet] = {name: ValueSet() for name in spec.value_sets}
+        self.multicast_groups: MutableMapping[int, Sequence[tuple[int, int]]] = {}
+        self.clone_sessions: MutableMapping[int, CloneSession] = {}
+        self.value_sets: Mapping[str, ValueSet] = {name: ValueSet() for name in spec.value_sets}
         self.traced = tracer is not None
-        if tracer is None:
+        self.native: Engine | None = None
+        if native is not None and tracer is None:
+            from .native.engine import Engine
+
+            self.native = Engine(self, native, seed)
+            self.ingress, self.egress = self.native.ingress, self.native.egress
+        elif tracer is None:
             self.ingress, self.egress = program.build(self)
         else:
             # Only traced switches need the events, whose classes take a tenth of a switch's start to build.
@@ -196,6 +205,8 @@ class Switch:
 
     def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:
         """Return (port, packet) of everything that leaves in consequence of a packet, as if no queue ever filled."""
+        if self.native is not None:
+            return self.native.process(port, data, now_ns)
         waiting = self.ingress(port, data, now_ns)
         sent: list[tuple[int, bytes]] = []
         passes = 0
@@ -216,6 +227,9 @@ class Switch:
     @property
     def stats(self) -> Stats:
         packets_in, packets_out = self.packet_counts
+        if self.native is not None:
+            errors = {self._error_names.get(code, str(code)): count for code, count in self.native.errors.items()}
+            return Stats(packets_in, packets_out, self.native.dropped, errors, self.native.overruns)
         return Stats(packets_in, packets_out, dict(self._dropped), dict(self._parser_errors), dict(self._overruns))
 
     # ----------------------------------------------------------------------------------- called by generated code
