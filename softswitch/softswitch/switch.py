@@ -11,9 +11,10 @@ import logging
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import hashes, ir
 from .compiler import compile_program
@@ -24,7 +25,6 @@ from .tables import ActionProfile, Table
 from .valuesets import ValueSet
 
 if TYPE_CHECKING:
-    from .native.engine import Engine, NativeProgram
     from .trace.events import Tracer
 
 DROP_PORT = 511
@@ -129,6 +129,22 @@ class Stats:
     """The uses of an index beyond the end of a counter, register or meter array."""
 
 
+class NativeHalf(Protocol):
+    """What runs packets in place of generated Python; :mod:`softswitch.native` has one."""
+
+    ingress: Ingress
+    egress: Egress
+
+    def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]: ...
+    def batch(self) -> AbstractContextManager[None]: ...
+    @property
+    def dropped(self) -> dict[str, int]: ...
+    @property
+    def overruns(self) -> dict[str, int]: ...
+    @property
+    def errors(self) -> dict[int, int]: ...
+
+
 class Switch:
     """A switch that runs ``program``.
 
@@ -138,8 +154,8 @@ class Switch:
     generated a digest.
 
     With a ``tracer``, the switch runs a slower variant of them, which passes it an event for every step of every packet
-    (:mod:`softswitch.trace`). Otherwise, with the program's C in ``native`` (:mod:`softswitch.native`), packets are
-    processed there.
+    (:mod:`softswitch.trace`). Otherwise ``native`` may make what runs packets instead of generated Python
+    (:mod:`softswitch.native`).
     """
 
     queued_type = Queued
@@ -159,12 +175,13 @@ class Switch:
         drop_port: int = DROP_PORT,
         seed: int = 0,
         tracer: Tracer | None = None,
-        native: NativeProgram | None = None,
+        native: Callable[[Switch], NativeHalf] | None = None,
     ) -> None:
         spec = program.ir
         self.program = program
         self.cpu_port = cpu_port
         self.drop_port = drop_port
+        self.seed = seed
         self.random = random.Random(seed)
         self.on_digest: OnDigest | None = None
         self.max_port = (1 << _width(spec, "ingress_port")) - 1
@@ -189,11 +206,9 @@ class Switch:
         self.clone_sessions: MutableMapping[int, CloneSession] = {}
         self.value_sets: Mapping[str, ValueSet] = {name: ValueSet() for name in spec.value_sets}
         self.traced = tracer is not None
-        self.native: Engine | None = None
+        self.native: NativeHalf | None = None
         if native is not None and tracer is None:
-            from .native.engine import Engine
-
-            self.native = Engine(self, native, seed)
+            self.native = native(self)
             self.ingress, self.egress = self.native.ingress, self.native.egress
         elif tracer is None:
             self.ingress, self.egress = program.build(self)
@@ -223,6 +238,10 @@ class Switch:
                     following += departure.requeue
             waiting = following
         return sent
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Return a context in which several writes become one: packets see all of them at once, at its end."""
+        return nullcontext() if self.native is None else self.native.batch()
 
     @property
     def stats(self) -> Stats:

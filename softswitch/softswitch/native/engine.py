@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,10 @@ class NativeProgram:
         self.unit = unit
         self.loaded = loaded
 
+    def __call__(self, switch: Switch) -> Engine:
+        """Take over the packets of a switch that has just been made."""
+        return Engine(switch, self)
+
 
 def compile_native(program: ir.ProgramIR, compilers: Sequence[Compiler] | None = None) -> NativeProgram:
     """Generate, compile and load a program's C. Raises :class:`NativeError`."""
@@ -70,11 +75,11 @@ def compile_native(program: ir.ProgramIR, compilers: Sequence[Compiler] | None =
 class Engine:
     """The native half of a :class:`~softswitch.Switch`."""
 
-    def __init__(self, switch: Switch, native: NativeProgram, seed: int) -> None:
+    def __init__(self, switch: Switch, native: NativeProgram) -> None:
         spec = switch.program.ir
         self._switch = switch
         self._unit = native.unit
-        self.memory = memory = Memory(native.loaded, switch.drop_port, seed * 0x9E3779B97F4A7C15 % (1 << 64))
+        self.memory = memory = Memory(native.loaded, switch.drop_port, (switch.seed + 1) * 0x9E3779B97F4A7C15 % (1 << 64))
         self._library, self._ffi, self._handle = memory.library, memory.ffi, memory.switch
         self._queued, self._departure = _waiting_type(self), switch.departure_type
         self._out = self._ffi.new("ss_departure *")
@@ -126,6 +131,9 @@ class Engine:
                 if of.profile is not None:
                     index.choices = choices[of.profile]
                 table.adopt(index, NativeDefault(index, table))
+
+    def batch(self) -> AbstractContextManager[None]:
+        return self.memory.batch()
 
     # ------------------------------------------------------------------------------------------------------- packets
 
