@@ -12,7 +12,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -42,16 +42,26 @@ Egress = Callable[["Queued", int, int, int, int], "list[Departure]"]
 Ways = Mapping[int, tuple[Callable[[bytes], object], list[int]]]
 Forward = Callable[[int, bytes, int, Ways], "list[Queued] | bool | None"]
 Build = Callable[[Any], tuple[Ingress, Egress]]
+Native = Callable[["Switch"], "NativeHalf"]
+"""A function that takes over the packets of a new switch."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
-    """A validated program: its intermediate form, the Python generated from it, and the function that this defines."""
+    """A validated program in its intermediate form, from which Python is generated at the first use."""
 
     name: str
     ir: ir.ProgramIR
-    source: str
-    build: Build = field(repr=False)
+
+    @cached_property
+    def source(self) -> str:
+        """Return the Python generated from the program. Raises :class:`~softswitch.errors.ProgramError`."""
+        return compile_program(self.ir)
+
+    @cached_property
+    def build(self) -> Build:
+        """Return the function that the generated Python defines."""
+        return _build(self.source, self.name)
 
     @cached_property
     def traced_build(self) -> Build:
@@ -59,25 +69,23 @@ class Program:
         return _build(compile_program(self.ir, traced=True), f"{self.name} (traced)")
 
 
-def load_program(source: Mapping[str, Any] | bytes | str, name: str = "program.json") -> Program:
-    """Load what ``p4c-bm2-ss`` wrote; ``name`` is used in messages.
+def load_program(source: Mapping[str, Any] | bytes | str, name: str = "program.json", compiled: bool = True) -> Program:
+    """Load what ``p4c-bm2-ss`` wrote; ``name`` is used in messages. Unless it is ``compiled``, Python is generated when
+    it is needed, which another engine may never do.
 
     The switches of a process that load the same bytes share one `Program`, because compiling it takes most of the time
     in which a switch starts. Raises :class:`~softswitch.errors.ProgramError` with the place and the reason if it is
     malformed or not supported.
     """
-    return _load_shared(source, name) if isinstance(source, bytes) else _load(source, name)
-
-
-def _load(source: Mapping[str, Any] | bytes | str, name: str) -> Program:
-    program = load_ir(source, name)
-    text = compile_program(program)
-    return Program(name, program, text, _build(text, name))
+    program = _load_shared(source, name) if isinstance(source, bytes) else Program(name, load_ir(source, name))
+    if compiled:
+        _ = program.build
+    return program
 
 
 @lru_cache(maxsize=4)
 def _load_shared(source: bytes, name: str) -> Program:
-    return _load(source, name)
+    return Program(name, load_ir(source, name))
 
 
 def _build(source: str, name: str) -> Build:
@@ -132,9 +140,10 @@ class Stats:
 class NativeHalf(Protocol):
     """What runs packets in place of generated Python; :mod:`softswitch.native` has one."""
 
-    ingress: Ingress
-    egress: Egress
-
+    @property
+    def ingress(self) -> Ingress: ...
+    @property
+    def egress(self) -> Egress: ...
     def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]: ...
     def batch(self) -> AbstractContextManager[None]: ...
     @property
@@ -175,7 +184,7 @@ class Switch:
         drop_port: int = DROP_PORT,
         seed: int = 0,
         tracer: Tracer | None = None,
-        native: Callable[[Switch], NativeHalf] | None = None,
+        native: Native | None = None,
     ) -> None:
         spec = program.ir
         self.program = program

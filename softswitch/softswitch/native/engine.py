@@ -79,7 +79,9 @@ class Engine:
         spec = switch.program.ir
         self._switch = switch
         self._unit = native.unit
-        self.memory = memory = Memory(native.loaded, switch.drop_port, (switch.seed + 1) * 0x9E3779B97F4A7C15 % (1 << 64))
+        self.memory = memory = Memory(
+            native.loaded, switch.drop_port, (switch.seed + 1) * 0x9E3779B97F4A7C15 % (1 << 64)
+        )
         self._library, self._ffi, self._handle = memory.library, memory.ffi, memory.switch
         self._queued, self._departure = _waiting_type(self), switch.departure_type
         self._out = self._ffi.new("ss_departure *")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from ctoolchain import compilers
 
+from ctoolchain import compilers
 from softswitch.native import compile_native
 from tests.soak.specimens import Specimen, specimens
 from tests.softswitch.native.twins import compare
