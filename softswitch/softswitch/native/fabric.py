@@ -9,6 +9,8 @@ from itertools import count
 from typing import Any, cast
 
 from ctoolchain import Loaded, load
+from softswitch.native.engine import Engine
+from softswitch.native.memory import EVENTS
 from softswitch.native.scheduler import NativeScheduler, c_source
 from softswitch.tm import PortScheduler
 from softswitch.virtual.eventloop import EventLoop
@@ -299,7 +301,7 @@ class NativeSwitch:
         """The structure in C."""
         self.ports: dict[int, PortScheduler] = {}
         self.packets_injected = 0
-        self._programs: list[_PythonProgram] = []
+        self._programs: list[_PythonProgram | _NativeProgram] = []
         self.switch = switch
 
     @property
@@ -311,7 +313,9 @@ class NativeSwitch:
     def switch(self, switch: Pipelines) -> None:
         self._switch = switch
         self._programs = [old for old in self._programs if old.functions.waiting]
-        self._programs.append(_PythonProgram(self._loop, switch))
+        engine = getattr(switch, "native", None)
+        made = _NativeProgram(self._loop, engine) if isinstance(engine, Engine) else _PythonProgram(self._loop, switch)
+        self._programs.append(made)
         self.node.program = self._programs[-1].functions
 
     @property
@@ -366,6 +370,32 @@ class NativeSwitch:
     def receive(self, port: int, data: bytes) -> None:
         """Receive a packet."""
         self._loop.library.fabric_receive(self.node, port, data, len(data))
+
+
+class _NativeProgram:
+    """The functions of a pipeline in C."""
+
+    def __init__(self, loop: NativeLoop, engine: Engine) -> None:
+        self._engine = engine
+        ffi, memory = loop.ffi, engine.memory
+        library = memory.library
+
+        def address(pointer: Any) -> int:
+            return int(memory.ffi.cast("uintptr_t", pointer))
+
+        self.functions = functions = ffi.new("fabric_program *")
+        """The structure in C."""
+        functions.state = ffi.cast("ss_switch *", address(memory.switch))
+        for name in ("ingress", "egress", "drop"):
+            function = address(memory.ffi.addressof(library, f"ss_{name}"))
+            setattr(functions, name, ffi.cast(ffi.typeof(getattr(functions, name)), function))
+        if engine.is_eventful:
+            functions.events = ffi.cast("uint64_t *", address(library.ss_part(memory.switch, EVENTS, 0, 0)))
+            functions.report = self._report_in_c = ffi.callback(_REPORT, self._report, onerror=loop.fail)
+            engine.follow_logging()
+
+    def _report(self, _number: int) -> None:
+        self._engine.report()
 
 
 class _PythonProgram:

@@ -21,6 +21,7 @@ from softswitch import Switch
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.tm import QUEUES
+from softswitch.native.choice import Choice
 from softswitch.native.fabric import NativeFabric, NativeHost, NativeLoop, load_fabric
 from softswitch.virtual import EventLoop, VirtualFabric
 from softswitch.virtual.fabric import HostNode, SwitchNode
@@ -220,7 +221,10 @@ class VirtualTestbed(Testbed[Server]):
         return self._devices[switch].rpc_log
 
     def _serve(self, node: SwitchNode, device_id: int) -> Server:
-        device = Device(None, device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns)
+        choice = Choice("python" if self.native is None else "auto")
+        device = Device(
+            None, device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns, native=choice
+        )
         device.on_pipeline = partial(self._program, node)
         self._devices[node.name] = device
         return Server(device)
