@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from ctoolchain import Compiler, Loaded, Source, ToolchainError, load
+from ctoolchain import Compiler, Loaded, CSource, ToolchainError, load
 from softswitch import ir
 from softswitch.errors import ProgramError
 
@@ -64,7 +64,7 @@ def compile_native(program: ir.ProgramIR, compilers: Sequence[Compiler] | None =
     except ProgramError as error:
         raise NativeError(str(error)) from None
     try:
-        loaded = load(Source("switch", unit.text), part("abi.h"), compilers)
+        loaded = load(CSource("switch", unit.text), part("abi.h"), compilers)
     except ToolchainError as error:
         raise NativeError(str(error)) from None
     if loaded is None:
