@@ -12,7 +12,7 @@ from typing import Any
 
 from reference.frames import ipv4, shim
 
-from ctoolchain import Compiler, Loaded, CSource, compilers, load
+from ctoolchain import Compiler, CSource, Loaded, compilers, load
 from echelon.p4program import program
 from softswitch import Program, Switch, load_program
 from softswitch.native import NativeProgram, compile_native

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
-from ctoolchain import Compiler, Loaded, CSource, ToolchainError, load
+from ctoolchain import Compiler, CSource, Loaded, ToolchainError, load
 from softswitch import ir
 from softswitch.errors import ProgramError
 

@@ -13,13 +13,13 @@ from softswitch.native.engine import Engine
 from softswitch.native.memory import EVENTS
 from softswitch.native.scheduler import NativeScheduler, c_source
 from softswitch.tm import PortScheduler
-from softswitch.virtual.eventloop import EventLoop
+from softswitch.virtual.eventloop import check_time
 from softswitch.virtual.fabric import HostNode, SwitchNode, VirtualFabric, WireLine
 from softswitch.virtual.host import Urgency
 from softswitch.virtual.switch import Pipelines, VirtualDrop
 from softswitch.virtual.wire import Node
 
-__all__ = ["NativeFabric", "NativeHost", "NativeLoop", "load_fabric"]
+__all__ = ["NativeFabric", "NativeHost", "NativeLoop", "NativeSwitch", "load_fabric"]
 
 _FOREVER_NS = (1 << 63) - 1
 _MOST_RATE_BPS = 1 << 62
@@ -44,10 +44,22 @@ def load_fabric() -> Loaded | None:
     return load(source, declared + source.includes["fabric.h"])
 
 
-class NativeLoop(EventLoop):
+class NativeLoop:
     """The clock and the events of a fabric in C."""
 
-    __slots__ = ("_calls", "_numbers", "_state", "_told", "error", "fabric", "ffi", "hosts", "library", "native")
+    __slots__ = (
+        "_calls",
+        "_numbers",
+        "_running",
+        "_state",
+        "_told",
+        "error",
+        "fabric",
+        "ffi",
+        "hosts",
+        "library",
+        "native",
+    )
 
     def __init__(self, native: Loaded, now_ns: int = 0) -> None:
         self.native = native
@@ -78,10 +90,14 @@ class NativeLoop(EventLoop):
 
     def at(self, time_ns: int, callback: Callable[..., object], *args: object) -> None:
         """Call `callback(*args)` at `time_ns`, as `EventLoop.at` does."""
-        self._check_time(time_ns)
+        check_time(time_ns, self.now_ns)
         number = next(self._numbers)
         self._calls[number] = callback, args
         self.library.fabric_at(self.fabric, time_ns, number)
+
+    def after(self, delay_ns: int, callback: Callable[..., object], *args: object) -> None:
+        """Call `callback(*args)` in `delay_ns`. Raise as `at` does."""
+        self.at(self.now_ns + delay_ns, callback, *args)
 
     def when_told(self, callback: Callable[[], object], *, once: bool = True) -> int:
         """Return the number for `fabric_tell` that has this called after the event in which it is told."""

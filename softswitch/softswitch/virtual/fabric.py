@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from softswitch.tm import PortScheduler
 from softswitch.virtual.conservation import Conservation, ConservationError, SwitchAccount, WireAccount
-from softswitch.virtual.eventloop import EventLoop
+from softswitch.virtual.eventloop import Loop
 from softswitch.virtual.host import Urgency, VirtualHost
 from softswitch.virtual.switch import Pipelines, VirtualDrop, VirtualSwitch
 from softswitch.virtual.wire import Wire
@@ -93,7 +93,7 @@ class Link:
 class VirtualFabric:
     """Nodes and links on one event loop. Node names are unique. Raises ValueError for a fabric that cannot be built."""
 
-    def __init__(self, loop: EventLoop) -> None:
+    def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.switches: dict[str, SwitchNode] = {}
         self.hosts: dict[str, HostNode] = {}

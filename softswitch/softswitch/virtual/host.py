@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from softswitch.virtual.eventloop import EventLoop
+from softswitch.virtual.eventloop import Loop
 from softswitch.virtual.wire import Wire
 
 Urgency = Callable[[int], tuple[float, ...]]
@@ -34,7 +34,7 @@ class VirtualHost:
         "wire",
     )
 
-    def __init__(self, loop: EventLoop, name: str, on_packet: Callable[[int, bytes], None]) -> None:
+    def __init__(self, loop: Loop, name: str, on_packet: Callable[[int, bytes], None]) -> None:
         self._loop = loop
         self._unranked: deque[bytes] = deque()
         self._ranked: dict[Urgency, deque[bytes]] = {}

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch.tm import QueueConfig
-from softswitch.virtual import ConservationError, EventLoop, VirtualDrop, VirtualFabric, VirtualHost, VirtualSwitch
+from softswitch.virtual import ConservationError, EventLoop, VirtualDrop, VirtualFabric
+from softswitch.virtual.fabric import HostNode, SwitchNode
 from tests.drawing import examples
 
 GBPS = 10**9
@@ -21,9 +22,9 @@ class Star:
 
     def __init__(self, switch: Any, hosts: int = 3, rate_bps: int = GBPS, delay_ns: int = 100) -> None:
         self.fabric = VirtualFabric(EventLoop())
-        self.switch: VirtualSwitch = self.fabric.add_switch("s", switch)
+        self.switch: SwitchNode = self.fabric.add_switch("s", switch)
         self.received: dict[int, list[tuple[int, bytes]]] = {port: [] for port in range(hosts)}
-        self.hosts: list[VirtualHost] = []
+        self.hosts: list[HostNode] = []
         for port in range(hosts):
             self.hosts.append(self.fabric.add_host(f"h{port}", self._receiver(port)))
             self.fabric.connect(("s", port), (f"h{port}", 0), rate_bps, delay_ns)

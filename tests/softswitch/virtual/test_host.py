@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softswitch.virtual import EventLoop, VirtualFabric, VirtualHost
+from softswitch.virtual import EventLoop, VirtualFabric
+from softswitch.virtual.fabric import HostNode
 
 Arrivals = list[tuple[int, bytes]]
 
 
-def pair(rate_bps: int, delay_ns: int) -> tuple[VirtualFabric, VirtualHost, VirtualHost, Arrivals, Arrivals]:
+def pair(rate_bps: int, delay_ns: int) -> tuple[VirtualFabric, HostNode, HostNode, Arrivals, Arrivals]:
     fabric = VirtualFabric(EventLoop())
     at_a: Arrivals = []
     at_b: Arrivals = []

@@ -18,12 +18,13 @@ from typing import Generic, Protocol, Self, TypeVar
 from echelon.fabric.model import Fabric
 from echelon.targets.virtual import NativeClock, NativeNetwork
 from softswitch import Switch
+from softswitch.native.choice import Choice
+from softswitch.native.fabric import NativeFabric, NativeHost, NativeLoop, load_fabric
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.tm import QUEUES
-from softswitch.native.choice import Choice
-from softswitch.native.fabric import NativeFabric, NativeHost, NativeLoop, load_fabric
 from softswitch.virtual import EventLoop, VirtualFabric
+from softswitch.virtual.eventloop import Loop
 from softswitch.virtual.fabric import HostNode, SwitchNode
 from softswitch.virtual.switch import DepartedPacket, QueuedPacket
 
@@ -98,7 +99,7 @@ class Testbed(ABC, Generic[S]):
     ) -> None:
         self._latency_ns = round(control_latency_s * 1_000_000_000)
         native = load_fabric()
-        self.clock = EventLoop() if native is None else NativeLoop(native)
+        self.clock: Loop = EventLoop() if native is None else NativeLoop(native)
         self._lock = threading.RLock()
         self._network = NativeFabric(self.clock) if isinstance(self.clock, NativeLoop) else VirtualFabric(self.clock)
         self._receivers: dict[str, Callable[[int, bytes], None]] = {}
@@ -222,9 +223,7 @@ class VirtualTestbed(Testbed[Server]):
 
     def _serve(self, node: SwitchNode, device_id: int) -> Server:
         choice = Choice("python" if self.native is None else "auto")
-        device = Device(
-            None, device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns, native=choice
-        )
+        device = Device(None, device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns, native=choice)
         device.on_pipeline = partial(self._program, node)
         self._devices[node.name] = device
         return Server(device)
