@@ -17,6 +17,7 @@ from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
 from softswitch.cli.report import ready_line, summary
 from softswitch.cli.services import Parts, Served
 from softswitch.gnmi.qos import PortCounters
+from softswitch.native.choice import Choice
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.realtime import Core, DataPlane, HandoverLock, PacketSocketPort, Port, PortError, UnixPort
@@ -49,12 +50,15 @@ def run_switch(options: SwitchOptions) -> int:
     for note in options.notes:
         print(f"softswitch: {note}", file=sys.stderr)
     with until_ended() as ended, ExitStack() as closing:
-        data_plane, device, served = _build(options, closing)
+        choice = Choice(options.engine)
+        data_plane, device, served = _build(options, closing, choice)
         data_plane.start(on_failure=lambda: ended.put(None))
         servers = [one.server for one in served]
         for server in servers:
             closing.enter_context(server)
         print(ready_line(options, {one.name: one.server.address for one in served}, data_plane.up), flush=True)
+        choice.on_said = lambda said: print(f"softswitch: {said}", file=sys.stderr)
+        choice.tell()
         ended.get()
         for server in servers:
             server.stop()
@@ -63,7 +67,7 @@ def run_switch(options: SwitchOptions) -> int:
     return 0
 
 
-def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Device, list[Served]]:
+def _build(options: SwitchOptions, closing: ExitStack, choice: Choice) -> tuple[DataPlane, Device, list[Served]]:
     log_to(options.log_console, options.log_file, options.log_level, options.log_flush)
     start_ns = time.monotonic_ns()
 
@@ -71,7 +75,9 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
         return time.monotonic_ns() - start_ns
 
     lock = HandoverLock()
-    program = None if options.program is None else load_program(options.program.read_bytes(), str(options.program))
+    program = None
+    if options.program is not None:
+        program = load_program(options.program.read_bytes(), str(options.program), compiled=False)
     core = Core(queues=MAX_QUEUES if options.asked else options.queues)
 
     def counters(port: int) -> PortCounters | None:
@@ -84,7 +90,7 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
     logs = options.log_console or options.log_file is not None
     tracer = log_step() if logs and options.log_level == "trace" else None
     device = Device(
-        None if program is None else _switch(program, options, tracer),
+        None if program is None else _switch(program, options, tracer, choice),
         options.device_id,
         lock,
         ports=schedulers,
@@ -94,6 +100,7 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
         drop_port=options.drop_port,
         seed=options.seed,
         tracer=tracer,
+        native=choice if tracer is None else lambda _program: None,
         port_counters=counters,
     )
     served: list[Served] = []
@@ -109,6 +116,9 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
     is_logged = logs and (options.dump_bytes or options.log_level in ("trace", "debug"))
 
     def run(switch: Switch) -> None:
+        if switch.traced:
+            choice.said = "packets run in Python, because their steps are traced"
+        choice.tell()
         pipelines = cast("Pipelines", switch)
         core.switch = LoggedPipelines(pipelines, options.dump_bytes) if is_logged else pipelines
 
@@ -137,8 +147,15 @@ def _build(options: SwitchOptions, closing: ExitStack) -> tuple[DataPlane, Devic
     return data_plane, device, served
 
 
-def _switch(program: Program, options: SwitchOptions, tracer: Tracer | None) -> Switch:
-    return Switch(program, cpu_port=options.cpu_port, drop_port=options.drop_port, seed=options.seed, tracer=tracer)
+def _switch(program: Program, options: SwitchOptions, tracer: Tracer | None, choice: Choice) -> Switch:
+    return Switch(
+        program,
+        cpu_port=options.cpu_port,
+        drop_port=options.drop_port,
+        seed=options.seed,
+        tracer=tracer,
+        native=None if tracer is not None else choice(program),
+    )
 
 
 def open_port(interface: Interface, pcap: Path | None) -> Port:
