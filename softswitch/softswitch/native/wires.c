@@ -150,6 +150,7 @@ core_outlet *wires_add(wires *w, uint32_t port, tm_port *queues, uint32_t group,
     outlet->port = port;
     outlet->group = group;
     outlet->fd = -1;
+    outlet->is_interface = is_interface;
     outlet->up = !is_interface;
     core_plan(&w->core, outlet, 0);
     w->core.outlet[port] = outlet;
@@ -363,6 +364,17 @@ static int64_t retry(wires *w, int64_t now_ns) {
     return next_ns;
 }
 
+/* Whether there are events or packets for controllers. */
+static int has_news(const core *c) {
+    uint32_t at;
+    if (c->program && c->program->events && *c->program->events) return 1;
+    for (at = 0; at < c->outlets; at++) {
+        const core_outlet *outlet = c->outlet[c->number[at]];
+        if (!outlet->is_interface && unsent(outlet->filling)) return 1;
+    }
+    return 0;
+}
+
 /* -- threads --------------------------------------------------------------------------------------------------------- */
 
 static int sleep_until(wires *w, uint32_t group, int64_t wake_ns) {
@@ -395,7 +407,7 @@ static int sleep_until(wires *w, uint32_t group, int64_t wake_ns) {
 }
 
 int wires_run(wires *w, uint32_t group) {
-    int error = 0, worked = 0;
+    int error = 0;
     prctl(TIMER_SLACK, 1);
     while (!error && !LOOK(w->stopping)) {
         core_outlet *flushed;
@@ -411,11 +423,8 @@ int wires_run(wires *w, uint32_t group) {
         retry_ns = retry(w, now_ns);
         due_ns = core_serve_due(&w->core, now_ns);
         flushed = set_apart(w);
-        worked |= busy || flushed;
-        if (worked && (!busy || w->news_ns <= now_ns)) {
-            /* Somebody may have to look at digests and packets for controllers. */
+        if ((!busy || w->news_ns <= now_ns) && has_news(&w->core)) {
             w->news_ns = now_ns + NEWS_NS;
-            worked = 0;
             signal_fd(w->news_fd);
         }
         wires_unlock(w);
@@ -439,8 +448,7 @@ void wires_inject(wires *w, uint32_t port, const uint8_t *data, uint32_t length)
     flushed = set_apart(w);
     wires_unlock(w);
     flush_all(w, flushed);
-    signal_fd(w->wake_fd[0]);
-    signal_fd(w->news_fd);
+    wires_wake(w);
 }
 
 core_batch *wires_take(wires *w, core_outlet *outlet) {

@@ -15,7 +15,8 @@ typedef struct {
     void (*drop)(ss_switch *, ss_packet *);
     void (*lock)(ss_switch *);
     void (*unlock)(ss_switch *);
-    uint64_t waiting; /* packets of it in queues */
+    const uint64_t *events; /* how much there is for ss_events; NULL: never anything */
+    uint64_t waiting;       /* packets of it in queues */
 } core_program;
 
 /* Packets to send, one behind the other. */
@@ -31,7 +32,7 @@ typedef struct core_outlet {
     core_batch *filling, *sending; /* sending is that of the thread which flushes */
     struct core_outlet *next_touched, *next_flushed;
     int32_t port;
-    uint32_t up, blocked, serving, touched;
+    uint32_t is_interface, up, blocked, serving, touched;
     int64_t due_ns, served_ns; /* due_ns is -1 if nothing happens by itself */
     uint64_t packets_in, bytes_in, packets_out, bytes_out, dropped;
     /* Its interface, if it has one. */

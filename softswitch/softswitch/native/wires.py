@@ -27,6 +27,13 @@ class CProgram(Protocol):
     def state(self) -> Any:
         """Return the pointer to its `ss_switch`."""
 
+    @property
+    def events(self) -> Any:
+        """Return the pointer to the number of words that wait for `report`; None if there never are any."""
+
+    def report(self) -> None:
+        """Pass digests and messages on."""
+
 
 def load_wires(compilers: Sequence[Compiler] | None = None) -> Loaded | None:
     """Return the library of wires.c; None: there is no compiler. Raise `ToolchainError` if none can build it."""
@@ -107,7 +114,10 @@ class Wires:
 
     @switch.setter
     def switch(self, switch: CProgram | None) -> None:
-        made = self.ffi.NULL if switch is None else self._functions(switch)
+        made = self.ffi.NULL
+        if switch is not None:
+            switch.report()
+            made = self._functions(switch)
         self.library.wires_run_program(self.wires, made)
         self._switch = switch
         # A program is kept while packets of it wait.
@@ -135,6 +145,8 @@ class Wires:
         ffi, library, _ = switch.native
         made = self.ffi.new("core_program *")
         made.state = self.ffi.cast("ss_switch *", int(ffi.cast("uintptr_t", switch.state)))
+        if switch.events is not None:
+            made.events = self.ffi.cast("uint64_t *", int(ffi.cast("uintptr_t", switch.events)))
         for name in _FUNCTIONS:
             address = int(ffi.cast("uintptr_t", ffi.addressof(library, f"ss_{name}")))
             setattr(made, name, self.ffi.cast(self.ffi.typeof(getattr(made, name)), address))

@@ -44,6 +44,10 @@ class Forward:
         self.native = forward(compiler)
         ffi, library, _ = self.native
         self.state = ffi.gc(library.ss_new(511, 0), library.ss_free)
+        self.events = None
+
+    def report(self) -> None:
+        """Report nothing: it has no digests."""
 
 
 class Seen:

@@ -33,6 +33,10 @@ class Forward:
         assert found is not None, "there is no C compiler"
         self.native: Loaded = found
         self.state: Any = found.ffi.gc(found.library.ss_new(511, 0), found.library.ss_free)
+        self.events = None
+
+    def report(self) -> None:
+        """Report nothing: it has no digests."""
 
 
 class _Nobody:
