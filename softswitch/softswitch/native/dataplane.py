@@ -208,7 +208,7 @@ class NativeDataPlane:
 
     def _on_return(self) -> None:
         """Wake the thread that looks after controllers, because something may be due sooner."""
-        if self._sleeping and threading.get_ident() != self._threads[0].ident:
+        if self._sleeping and all(threading.get_ident() != thread.ident for thread in self._threads):
             self._wake()
 
     def _wake(self) -> None:

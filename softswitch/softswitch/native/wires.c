@@ -73,6 +73,7 @@ struct wires {
     int64_t epoch_ns, news_ns;
     uint32_t groups, stopping, trouble;
     int32_t news_fd, wake_fd[GROUPS];
+    void (*enter)(void), (*leave)(void);
 };
 
 static int64_t clock_ns(const wires *w) {
@@ -201,9 +202,11 @@ uint32_t wires_trouble(wires *w) {
     return trouble;
 }
 
-void wires_run_program(wires *w, core_program *program) {
+void wires_run_program(wires *w, core_program *program, void (*enter)(void), void (*leave)(void)) {
     wires_lock(w);
     w->core.program = program;
+    w->enter = enter;
+    w->leave = leave;
     wires_unlock(w);
 }
 
@@ -412,9 +415,22 @@ int wires_run(wires *w, uint32_t group) {
     while (!error && !LOOK(w->stopping)) {
         core_outlet *flushed;
         int64_t now_ns, due_ns, retry_ns;
+        void (*enter)(void), (*leave)(void);
         uint32_t at;
         int busy = 0;
         wires_lock(w);
+        enter = w->enter;
+        leave = w->leave;
+        if (enter) {
+            wires_unlock(w);
+            enter();
+            wires_lock(w);
+            if (w->enter != enter) {
+                wires_unlock(w);
+                leave();
+                continue;
+            }
+        }
         for (at = 0; at < w->core.outlets; at++) {
             core_outlet *outlet = w->core.outlet[w->core.number[at]];
             if (outlet->group == group && outlet->fd >= 0) busy |= receive(w, outlet, clock_ns(w));
@@ -428,6 +444,7 @@ int wires_run(wires *w, uint32_t group) {
             signal_fd(w->news_fd);
         }
         wires_unlock(w);
+        if (enter) leave();
         if (flushed)
             flush_all(w, flushed);
         else if (busy)

@@ -81,7 +81,8 @@ void wires_close(wires *w, core_outlet *outlet);
 void wires_wake(wires *w);
 /* Return whether an interface has failed since the last call. */
 uint32_t wires_trouble(wires *w);
-void wires_run_program(wires *w, core_program *program);
+/* A thread calls enter before it takes the lock, and leave after it has given it back, if they are not NULL. */
+void wires_run_program(wires *w, core_program *program, void (*enter)(void), void (*leave)(void));
 /* Serve the interfaces of a group until wires_stop; return 0, or the number of the error that ended it. */
 int wires_run(wires *w, uint32_t group);
 void wires_stop(wires *w);
