@@ -9,9 +9,9 @@ static void count_drop(core *c, uint32_t reason, uint64_t packets, core_outlet *
 
 static void hold(core *c, core_program *program) {
     if (c->held == program) return;
-    if (c->held) c->held->unlock(c->held->state);
+    if (c->held && c->held->unlock) c->held->unlock(c->held->state);
     c->held = program;
-    if (program) program->lock(program->state);
+    if (program && program->lock) program->lock(program->state);
 }
 
 void core_let_go(core *c) {

@@ -167,6 +167,8 @@ class NativeDataPlane:
         """Do what is due towards controllers, and see to ports; return when to look again."""
         if self._cpu_port is not None:
             self._to_controllers(self.core.outlets[self._cpu_port])
+        if self.core.switch is not None:
+            self.core.switch.report()
         self._controllers.tick(now_ns)
         if self._links.drain() or self.core.library.wires_trouble(self.core.wires) or not all(self._up.values()):
             self._reopen()
@@ -206,7 +208,7 @@ class NativeDataPlane:
 
     def _on_return(self) -> None:
         """Wake the thread that looks after controllers, because something may be due sooner."""
-        if self._sleeping and threading.get_ident() != self._threads[0].ident:
+        if self._sleeping and all(threading.get_ident() != thread.ident for thread in self._threads):
             self._wake()
 
     def _wake(self) -> None:

@@ -79,6 +79,7 @@ class Engine:
         spec = switch.program.ir
         self._switch = switch
         self._unit = native.unit
+        self.native = native.loaded
         self.memory = memory = Memory(
             native.loaded, switch.drop_port, (switch.seed + 1) * 0x9E3779B97F4A7C15 % (1 << 64)
         )
@@ -192,6 +193,23 @@ class Engine:
             sent.append((port, made[at + 8 : at + 8 + length]))
             at += 8 + length
         return sent
+
+    @property
+    def state(self) -> Any:
+        """Return the pointer to the switch in C."""
+        return self._handle
+
+    @property
+    def events(self) -> Any:
+        """Return the pointer to the number of words that wait for `report`."""
+        return self._library.ss_part(self._handle, EVENTS, 0, 0)
+
+    def report(self) -> None:
+        """Pass on the digests and messages of packets that threads in C moved."""
+        if self._eventful:
+            self._logging[0] = _log.isEnabledFor(logging.INFO)
+            if self._events[0]:
+                self._report()
 
     def drop(self, packet: Any) -> None:
         """Give back a packet that will not reach egress."""

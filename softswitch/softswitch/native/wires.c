@@ -73,6 +73,7 @@ struct wires {
     int64_t epoch_ns, news_ns;
     uint32_t groups, stopping, trouble;
     int32_t news_fd, wake_fd[GROUPS];
+    void (*enter)(void), (*leave)(void);
 };
 
 static int64_t clock_ns(const wires *w) {
@@ -150,6 +151,7 @@ core_outlet *wires_add(wires *w, uint32_t port, tm_port *queues, uint32_t group,
     outlet->port = port;
     outlet->group = group;
     outlet->fd = -1;
+    outlet->is_interface = is_interface;
     outlet->up = !is_interface;
     core_plan(&w->core, outlet, 0);
     w->core.outlet[port] = outlet;
@@ -200,9 +202,11 @@ uint32_t wires_trouble(wires *w) {
     return trouble;
 }
 
-void wires_run_program(wires *w, core_program *program) {
+void wires_run_program(wires *w, core_program *program, void (*enter)(void), void (*leave)(void)) {
     wires_lock(w);
     w->core.program = program;
+    w->enter = enter;
+    w->leave = leave;
     wires_unlock(w);
 }
 
@@ -363,6 +367,17 @@ static int64_t retry(wires *w, int64_t now_ns) {
     return next_ns;
 }
 
+/* Whether there are events or packets for controllers. */
+static int has_news(const core *c) {
+    uint32_t at;
+    if (c->program && c->program->events && *c->program->events) return 1;
+    for (at = 0; at < c->outlets; at++) {
+        const core_outlet *outlet = c->outlet[c->number[at]];
+        if (!outlet->is_interface && unsent(outlet->filling)) return 1;
+    }
+    return 0;
+}
+
 /* -- threads --------------------------------------------------------------------------------------------------------- */
 
 static int sleep_until(wires *w, uint32_t group, int64_t wake_ns) {
@@ -395,14 +410,27 @@ static int sleep_until(wires *w, uint32_t group, int64_t wake_ns) {
 }
 
 int wires_run(wires *w, uint32_t group) {
-    int error = 0, worked = 0;
+    int error = 0;
     prctl(TIMER_SLACK, 1);
     while (!error && !LOOK(w->stopping)) {
         core_outlet *flushed;
         int64_t now_ns, due_ns, retry_ns;
+        void (*enter)(void), (*leave)(void);
         uint32_t at;
         int busy = 0;
         wires_lock(w);
+        enter = w->enter;
+        leave = w->leave;
+        if (enter) {
+            wires_unlock(w);
+            enter();
+            wires_lock(w);
+            if (w->enter != enter) {
+                wires_unlock(w);
+                leave();
+                continue;
+            }
+        }
         for (at = 0; at < w->core.outlets; at++) {
             core_outlet *outlet = w->core.outlet[w->core.number[at]];
             if (outlet->group == group && outlet->fd >= 0) busy |= receive(w, outlet, clock_ns(w));
@@ -411,14 +439,12 @@ int wires_run(wires *w, uint32_t group) {
         retry_ns = retry(w, now_ns);
         due_ns = core_serve_due(&w->core, now_ns);
         flushed = set_apart(w);
-        worked |= busy || flushed;
-        if (worked && (!busy || w->news_ns <= now_ns)) {
-            /* Somebody may have to look at digests and packets for controllers. */
+        if ((!busy || w->news_ns <= now_ns) && has_news(&w->core)) {
             w->news_ns = now_ns + NEWS_NS;
-            worked = 0;
             signal_fd(w->news_fd);
         }
         wires_unlock(w);
+        if (enter) leave();
         if (flushed)
             flush_all(w, flushed);
         else if (busy)
@@ -439,8 +465,7 @@ void wires_inject(wires *w, uint32_t port, const uint8_t *data, uint32_t length)
     flushed = set_apart(w);
     wires_unlock(w);
     flush_all(w, flushed);
-    signal_fd(w->wake_fd[0]);
-    signal_fd(w->news_fd);
+    wires_wake(w);
 }
 
 core_batch *wires_take(wires *w, core_outlet *outlet) {

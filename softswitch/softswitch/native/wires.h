@@ -15,7 +15,8 @@ typedef struct {
     void (*drop)(ss_switch *, ss_packet *);
     void (*lock)(ss_switch *);
     void (*unlock)(ss_switch *);
-    uint64_t waiting; /* packets of it in queues */
+    const uint64_t *events; /* how much there is for ss_events; NULL: never anything */
+    uint64_t waiting;       /* packets of it in queues */
 } core_program;
 
 /* Packets to send, one behind the other. */
@@ -31,7 +32,7 @@ typedef struct core_outlet {
     core_batch *filling, *sending; /* sending is that of the thread which flushes */
     struct core_outlet *next_touched, *next_flushed;
     int32_t port;
-    uint32_t up, blocked, serving, touched;
+    uint32_t is_interface, up, blocked, serving, touched;
     int64_t due_ns, served_ns; /* due_ns is -1 if nothing happens by itself */
     uint64_t packets_in, bytes_in, packets_out, bytes_out, dropped;
     /* Its interface, if it has one. */
@@ -80,7 +81,8 @@ void wires_close(wires *w, core_outlet *outlet);
 void wires_wake(wires *w);
 /* Return whether an interface has failed since the last call. */
 uint32_t wires_trouble(wires *w);
-void wires_run_program(wires *w, core_program *program);
+/* A thread calls enter before it takes the lock, and leave after it has given it back, if they are not NULL. */
+void wires_run_program(wires *w, core_program *program, void (*enter)(void), void (*leave)(void));
 /* Serve the interfaces of a group until wires_stop; return 0, or the number of the error that ended it. */
 int wires_run(wires *w, uint32_t group);
 void wires_stop(wires *w);

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from ctoolchain import Compiler, Loaded, load
+from softswitch.native.python_program import PythonProgram
 from softswitch.native.scheduler import NativeScheduler, c_source
 from softswitch.realtime.core import Account, Drop, PortAccount
 from softswitch.tm import QUEUES, QueueConfig
@@ -26,6 +27,13 @@ class CProgram(Protocol):
     @property
     def state(self) -> Any:
         """Return the pointer to its `ss_switch`."""
+
+    @property
+    def events(self) -> Any:
+        """Return the pointer to the number of words that wait for `report`; None if there never are any."""
+
+    def report(self) -> None:
+        """Pass digests and messages on."""
 
 
 def load_wires(compilers: Sequence[Compiler] | None = None) -> Loaded | None:
@@ -59,8 +67,8 @@ class Wires:
             raise MemoryError
         self.wires = self.ffi.gc(made, self.library.wires_free)
         self.core = self.library.core_of(self.wires)
-        self._switch: CProgram | None = None
-        self._programs: list[tuple[CProgram, Any]] = []
+        self._switch: CProgram | PythonProgram | None = None
+        self._programs: list[tuple[CProgram | PythonProgram, Any]] = []
 
     def close(self) -> None:
         """Release what the operating system has given. No thread may run any more."""
@@ -100,20 +108,24 @@ class Wires:
         return outlet
 
     @property
-    def switch(self) -> CProgram | None:
+    def switch(self) -> CProgram | PythonProgram | None:
         """Return the program. It may be replaced at any time; waiting packets still leave by the one that queued
         them."""
         return self._switch
 
     @switch.setter
-    def switch(self, switch: CProgram | None) -> None:
-        made = self.ffi.NULL if switch is None else self._functions(switch)
-        self.library.wires_run_program(self.wires, made)
-        self._switch = switch
+    def switch(self, switch: CProgram | PythonProgram | None) -> None:
         # A program is kept while packets of it wait.
         self._programs = [(old, functions) for old, functions in self._programs if functions.waiting]
+        made = self.ffi.NULL
         if switch is not None:
+            switch.report()
+            made = switch.functions(self.ffi) if isinstance(switch, PythonProgram) else self._functions(switch)
             self._programs.append((switch, made))
+        in_python = [program for program, _ in self._programs if isinstance(program, PythonProgram)]
+        guards = in_python[-1].guards(self.ffi) if in_python else (self.ffi.NULL, self.ffi.NULL)
+        self.library.wires_run_program(self.wires, made, *guards)
+        self._switch = switch
 
     @property
     def account(self) -> Account:
@@ -135,6 +147,8 @@ class Wires:
         ffi, library, _ = switch.native
         made = self.ffi.new("core_program *")
         made.state = self.ffi.cast("ss_switch *", int(ffi.cast("uintptr_t", switch.state)))
+        if switch.events is not None:
+            made.events = self.ffi.cast("uint64_t *", int(ffi.cast("uintptr_t", switch.events)))
         for name in _FUNCTIONS:
             address = int(ffi.cast("uintptr_t", ffi.addressof(library, f"ss_{name}")))
             setattr(made, name, self.ffi.cast(self.ffi.typeof(getattr(made, name)), address))

@@ -51,6 +51,11 @@ class OrdersInC:
         self._library = self.native.library
         self.state = self.native.ffi.gc(self._library.ss_new(endless, 20_000), self._library.ss_free)
 
+    events = None
+
+    def report(self) -> None:
+        """Report nothing: it has no digests."""
+
     @property
     def packets(self) -> int:
         """Return the number of packets that neither egress nor a drop has ended."""

@@ -43,9 +43,13 @@ def receive(listening: socket.socket) -> bytes:
     return data
 
 
-@pytest.fixture
+@pytest.fixture(params=["native", "python"])
 def switched(
-    namespace: Any, start: Callable[..., Any], connect: Callable[..., Any], tmp_path: Path
+    namespace: Any,
+    start: Callable[..., Any],
+    connect: Callable[..., Any],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> Callable[..., Switch]:
     """Return a function that starts a switch in the namespace.
 
@@ -56,7 +60,9 @@ def switched(
         interfaces = [f"--interface={port}@a{port}" for port in range(ports)]
         # A controller outside the namespace reaches it by a Unix socket.
         address = f"unix:{tmp_path}/grpc"
-        inside = start(PROGRAM, "--p4info", P4INFO, *interfaces, *options, prefix=namespace.prefix, address=address)
+        engine = "--engine", request.param
+        given = PROGRAM, "--p4info", P4INFO, *interfaces, *engine, *options
+        inside = start(*given, prefix=namespace.prefix, address=address)
         controller = connect(address)
         controller.forward(ONE, 0, 1)
         return inside, controller

@@ -18,10 +18,12 @@ import pytest
 
 from ctoolchain import Compiler, CSource, Loaded, compilers, load
 from softswitch.native.dataplane import NativeDataPlane
+from softswitch.native.python_program import PythonProgram
 from softswitch.native.scheduler import c_source
 from softswitch.native.wires import CProgram, Wires, load_wires
 from softswitch.realtime import HandoverLock, PacketSocketPort
 from softswitch.tm import QueueConfig
+from tests.softswitch.realtime.conftest import Orders
 from tests.softswitch.realtime.native import OrdersInC
 from tests.softswitch.realtime.test_interfaces import SENDER, frame, receive
 
@@ -44,6 +46,10 @@ class Forward:
         self.native = forward(compiler)
         ffi, library, _ = self.native
         self.state = ffi.gc(library.ss_new(511, 0), library.ss_free)
+        self.events = None
+
+    def report(self) -> None:
+        """Report nothing: it has no digests."""
 
 
 class Seen:
@@ -266,14 +272,15 @@ def test_a_ring_that_overflowed_goes_on(namespace: Any, start: Start) -> None:
     port.close()
 
 
-@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(("groups", "in_python"), [(1, False), (2, False), (2, True)])
 def test_whatever_happens_at_once_every_packet_is_somewhere(
-    namespace: Any, start: Start, make_order: Callable[..., bytes], groups: int
+    namespace: Any, start: Start, make_order: Callable[..., bytes], groups: int, in_python: bool
 ) -> None:
     """Queues, rates, programs and interfaces change, and controllers send, while packets of every kind move."""
     namespace.veth("a0", "a1", "a2")
     programs = [OrdersInC() for _ in range(8)]
     plane = start(None, 20_000_000, None, program=programs[0], groups=groups)
+    others = [PythonProgram(Orders(), plane.lock)] * 3 if in_python else []
     draw = random.Random(groups)
     done = threading.Event()
 
@@ -296,7 +303,7 @@ def test_whatever_happens_at_once_every_packet_is_somewhere(
             scheduler = plane.core.schedulers[draw.randrange(3)]
             what = draw.randrange(5)
             if what == 0:
-                plane.core.switch = programs[turn % len(programs)]
+                plane.core.switch = draw.choice([*programs, *others])
             elif what == 1:
                 scheduler.configure(draw.randrange(8), QueueConfig(level=draw.randrange(8), depth_bytes=5000), 0)
             elif what == 2:
@@ -323,6 +330,24 @@ def test_whatever_happens_at_once_every_packet_is_somewhere(
     assert account.packets_out > 1000
     plane.plane.stop()
     assert not any(program.packets for program in programs)
+    assert not any(program.waiting for program in others)
+
+
+def test_a_program_in_python_sends_what_it_sends_in_c(
+    namespace: Any, start: Start, make_order: Callable[..., bytes]
+) -> None:
+    namespace.veth("a0", "a1", "a2")
+    plane = start(None, None, None, program=OrdersInC())
+    sent = [make_order(1, queue=number % 8, length=60 + number, copies=2, rounds=number % 3) for number in range(200)]
+    arrived = []
+    with namespace.socket("a0_h") as left, namespace.socket("a1_h") as right, namespace.socket("a2_h") as third:
+        for program in (OrdersInC(), PythonProgram(Orders(), plane.lock)):
+            with plane.lock:
+                plane.core.switch = program
+            for data in sent:
+                left.send(data)
+            arrived.append([[receive(far) for _ in sent] for far in (right, third)])
+    assert [sorted(far) for far in arrived[0]] == [sorted(far) for far in arrived[1]] == [sorted(sent)] * 2
 
 
 def test_nothing_is_left_behind(namespace: Any, start: Start) -> None:
