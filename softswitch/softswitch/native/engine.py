@@ -92,7 +92,7 @@ class Engine:
         self._errors = memory.part(ERRORS, 0, "Q", len(native.unit.errors) + 1)
         self._events = memory.part(EVENTS, 0, "Q", 1)
         self._logging = memory.part(LOGGING, 0, "Q", 1)
-        self.is_eventful = bool(native.unit.messages or native.unit.digests)
+        self._eventful = bool(native.unit.messages or native.unit.digests)
         self._event_room: Any = None
         switch.packet_counts = memory.part(PACKETS, 0, "Q", 2)
         self._share_arrays(spec)
@@ -141,13 +141,13 @@ class Engine:
     # ------------------------------------------------------------------------------------------------------- packets
 
     def ingress(self, port: int, data: bytes, now_ns: int) -> list[Queued]:
-        if self.is_eventful:
-            self.follow_logging()
+        if self._eventful:
+            self._logging[0] = _log.isEnabledFor(logging.INFO)
         packet = self._library.ss_ingress(
             self._handle, port if 0 <= port < _NOWHERE else _NOWHERE, data, len(data), now_ns
         )
-        if self.is_eventful and self._events[0]:
-            self.report()
+        if self._eventful and self._events[0]:
+            self._report()
         return self._listed(packet) if packet else []
 
     def _listed(self, packet: Any) -> list[Queued]:
@@ -163,13 +163,13 @@ class Engine:
     ) -> list[Departure]:
         packet, queued.context = queued.context, None
         out = self._out
-        if self.is_eventful:
-            self.follow_logging()
+        if self._eventful:
+            self._logging[0] = _log.isEnabledFor(logging.INFO)
         made = self._library.ss_egress(
             self._handle, packet, enqueued_ns, now_ns, enq_qdepth & _NOWHERE, deq_qdepth & _NOWHERE, out, 1
         )
-        if self.is_eventful and self._events[0]:
-            self.report()
+        if self._eventful and self._events[0]:
+            self._report()
         if not made:
             return []
         data = out.data
@@ -177,13 +177,13 @@ class Engine:
         return [self._departure(out.port, sent, self._listed(out.requeue) if out.requeue else ())]
 
     def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:
-        if self.is_eventful:
-            self.follow_logging()
+        if self._eventful:
+            self._logging[0] = _log.isEnabledFor(logging.INFO)
         size = self._library.ss_process(
             self._handle, port if 0 <= port < _NOWHERE else _NOWHERE, data, len(data), now_ns, self._result
         )
-        if self.is_eventful and self._events[0]:
-            self.report()
+        if self._eventful and self._events[0]:
+            self._report()
         if not size:
             return []
         made = self._ffi.buffer(self._result[0], size)[:]
@@ -229,11 +229,7 @@ class Engine:
     def errors(self) -> dict[int, int]:
         return {code: count for code, count in zip(self._unit.errors, self._errors, strict=False) if count}
 
-    def follow_logging(self) -> None:
-        """Let packets write messages if somebody reads them."""
-        self._logging[0] = _log.isEnabledFor(logging.INFO)
-
-    def report(self) -> None:
+    def _report(self) -> None:
         """Pass digests and messages on."""
         if self._event_room is None:
             self._event_room = self._ffi.new(f"uint64_t[{_EVENT_ROOM}]")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from itertools import count
 from typing import Any, cast
 
-from ctoolchain import Loaded, load
-from softswitch.native.engine import Engine
-from softswitch.native.memory import EVENTS
+from ctoolchain import Loaded, load_or_not
+from softswitch.native.programs import CProgram, PythonProgram, functions_of
 from softswitch.native.scheduler import NativeScheduler, c_source
 from softswitch.tm import PortScheduler
 from softswitch.virtual.eventloop import check_time
@@ -23,10 +22,6 @@ __all__ = ["NativeFabric", "NativeHost", "NativeLoop", "NativeSwitch", "load_fab
 
 _FOREVER_NS = (1 << 63) - 1
 _MOST_RATE_BPS = 1 << 62
-_INGRESS = "ss_packet *(ss_switch *, uint32_t, const uint8_t *, uint32_t, uint64_t)"
-_EGRESS = "uint32_t(ss_switch *, ss_packet *, uint64_t, uint64_t, uint32_t, uint32_t, ss_departure *, uint32_t)"
-_DROP = "void(ss_switch *, ss_packet *)"
-_REPORT = "void(uint64_t)"
 _DROPS = (
     VirtualDrop.INGRESS,
     VirtualDrop.NO_LINK,
@@ -38,10 +33,12 @@ _DROPS = (
 
 
 @cache
-def load_fabric() -> Loaded | None:
-    """Return the library of fabric.c; None: there is no compiler. Raise `ToolchainError` if none can build it."""
+def load_fabric(wanted: str = "auto") -> Loaded | None:
+    """Return the library of fabric.c; None: Python is wanted, or has to do. Raise `ToolchainError` if there is none and
+    "native" is wanted."""
     source, declared = c_source("fabric", "fabric.h")
-    return load(source, declared + source.includes["fabric.h"])
+    instead = "virtual time passes in Python, many times as slowly"
+    return load_or_not(source, declared + source.includes["fabric.h"], wanted, instead)
 
 
 class NativeLoop:
@@ -317,7 +314,8 @@ class NativeSwitch:
         """The structure in C."""
         self.ports: dict[int, PortScheduler] = {}
         self.packets_injected = 0
-        self._programs: list[_PythonProgram | _NativeProgram] = []
+        self._programs: list[tuple[Any, CProgram | PythonProgram, Any]] = []
+        """The structures in C of the program and of those before it of which packets wait, and what these refer to."""
         self.switch = switch
 
     @property
@@ -328,11 +326,21 @@ class NativeSwitch:
     @switch.setter
     def switch(self, switch: Pipelines) -> None:
         self._switch = switch
-        self._programs = [old for old in self._programs if old.functions.waiting]
-        engine = getattr(switch, "native", None)
-        made = _NativeProgram(self._loop, engine) if isinstance(engine, Engine) else _PythonProgram(self._loop, switch)
-        self._programs.append(made)
-        self.node.program = self._programs[-1].functions
+        self._programs = [old for old in self._programs if old[0].waiting]
+        ffi = self._loop.ffi
+        in_c = getattr(switch, "native", None)
+        if in_c is None:
+            program = PythonProgram(switch)
+            functions = program.functions(ffi, "fabric_program *", self._loop.fail)
+            report = None
+        else:
+            functions = functions_of(in_c, ffi.new("fabric_program *"), ffi, ("ingress", "egress", "drop"))
+            report = ffi.callback("void(uint64_t)", lambda _number: in_c.report(), onerror=self._loop.fail)
+            functions.report = report
+            in_c.report()
+            program = in_c
+        self._programs.append((functions, program, report))
+        self.node.program = functions
 
     @property
     def packets_in(self) -> int:
@@ -386,91 +394,6 @@ class NativeSwitch:
     def receive(self, port: int, data: bytes) -> None:
         """Receive a packet."""
         self._loop.library.fabric_receive(self.node, port, data, len(data))
-
-
-class _NativeProgram:
-    """The functions of a pipeline in C."""
-
-    def __init__(self, loop: NativeLoop, engine: Engine) -> None:
-        self._engine = engine
-        ffi, memory = loop.ffi, engine.memory
-        library = memory.library
-
-        def address(pointer: Any) -> int:
-            return int(memory.ffi.cast("uintptr_t", pointer))
-
-        self.functions = functions = ffi.new("fabric_program *")
-        """The structure in C."""
-        functions.state = ffi.cast("ss_switch *", address(memory.switch))
-        for name in ("ingress", "egress", "drop"):
-            function = address(memory.ffi.addressof(library, f"ss_{name}"))
-            setattr(functions, name, ffi.cast(ffi.typeof(getattr(functions, name)), function))
-        if engine.is_eventful:
-            functions.events = ffi.cast("uint64_t *", address(library.ss_part(memory.switch, EVENTS, 0, 0)))
-            functions.report = self._report_in_c = ffi.callback(_REPORT, self._report, onerror=loop.fail)
-            engine.follow_logging()
-
-    def _report(self, _number: int) -> None:
-        self._engine.report()
-
-
-class _PythonProgram:
-    """The functions of a pipeline in Python, for C to call."""
-
-    def __init__(self, loop: NativeLoop, pipelines: Pipelines) -> None:
-        self._ffi = ffi = loop.ffi
-        self._pipelines = pipelines
-        self._waiting: dict[int, tuple[Any, Any]] = {}
-        """The packets that wait, in C and in Python, by address."""
-        self._sent: list[Any] = []
-        """What C reads before it calls again."""
-        self.functions = ffi.new("fabric_program *")
-        """The structure in C."""
-        callback = partial(ffi.callback, onerror=loop.fail)
-        self.functions.ingress = self._ingress_in_c = callback(_INGRESS, self._ingress, error=ffi.NULL)
-        self.functions.egress = self._egress_in_c = callback(_EGRESS, self._egress, error=0)
-        self.functions.drop = self._drop_in_c = callback(_DROP, self._drop)
-
-    def _ingress(self, _state: object, port: int, data: Any, length: int, now_ns: int) -> Any:
-        return self._listed(self._pipelines.ingress(port, self._ffi.buffer(data, length)[:], now_ns))
-
-    def _egress(
-        self, _state: object, packet: Any, enqueued_ns: int, now_ns: int, enq: int, deq: int, out: Any, room: int
-    ) -> int:
-        _, queued = self._waiting.pop(int(self._ffi.cast("uintptr_t", packet)))
-        made = self._pipelines.egress(queued, enqueued_ns, now_ns, enq, deq)
-        if len(made) > room:
-            raise ValueError(f"egress made {len(made)} packets of one, the most are {room}")
-        self._sent.clear()
-        for one, departure in zip(out[0 : len(made)], made, strict=True):
-            one.port = departure.port
-            data = departure.packet
-            one.data = self._ffi.NULL
-            if data is not None:
-                one.length = len(data)
-                one.data = self._ffi.from_buffer("uint8_t[]", data)
-                self._sent.append(one.data)
-            one.requeue = self._listed(departure.requeue)
-        self._sent.append(made)
-        return len(made)
-
-    def _drop(self, _state: object, packet: Any) -> None:
-        self._waiting.pop(int(self._ffi.cast("uintptr_t", packet)))
-
-    def _listed(self, packets: Any) -> Any:
-        """Return packets as a list in C."""
-        first = self._ffi.NULL
-        for queued in reversed(packets):
-            packet = self._ffi.new("ss_packet *")
-            packet.port, packet.length_bytes = queued.port, queued.length_bytes
-            packet.queue = queued.queue if queued.queue >= 0 else _NO_QUEUE
-            packet.next = first
-            first = packet
-            self._waiting[int(self._ffi.cast("uintptr_t", packet))] = packet, queued
-        return first
-
-
-_NO_QUEUE = (1 << 32) - 1
 
 
 class NativeFabric(VirtualFabric):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from ctoolchain import Compiler, Loaded, load
-from softswitch.native.python_program import PythonProgram
+from softswitch.native.programs import CProgram, PythonProgram, functions_of
 from softswitch.native.scheduler import NativeScheduler, c_source
 from softswitch.realtime.core import Account, Drop, PortAccount
 from softswitch.tm import QUEUES, QueueConfig
@@ -16,24 +16,6 @@ from softswitch.tm import QUEUES, QueueConfig
 __all__ = ["CProgram", "Wires", "load_wires"]
 
 _FUNCTIONS = ("ingress", "egress", "drop", "lock", "unlock")
-
-
-class CProgram(Protocol):
-    """A switch in C: a unit that offers what abi.h says, and the state of one switch."""
-
-    @property
-    def native(self) -> Loaded: ...
-
-    @property
-    def state(self) -> Any:
-        """Return the pointer to its `ss_switch`."""
-
-    @property
-    def events(self) -> Any:
-        """Return the pointer to the number of words that wait for `report`; None if there never are any."""
-
-    def report(self) -> None:
-        """Pass digests and messages on."""
 
 
 def load_wires(compilers: Sequence[Compiler] | None = None) -> Loaded | None:
@@ -120,7 +102,11 @@ class Wires:
         made = self.ffi.NULL
         if switch is not None:
             switch.report()
-            made = switch.functions(self.ffi) if isinstance(switch, PythonProgram) else self._functions(switch)
+            made = (
+                switch.functions(self.ffi, "core_program *")
+                if isinstance(switch, PythonProgram)
+                else functions_of(switch, self.ffi.new("core_program *"), self.ffi, _FUNCTIONS)
+            )
             self._programs.append((switch, made))
         in_python = [program for program, _ in self._programs if isinstance(program, PythonProgram)]
         guards = in_python[-1].guards(self.ffi) if in_python else (self.ffi.NULL, self.ffi.NULL)
@@ -141,18 +127,6 @@ class Wires:
                 sum(port.queued for port in ports.values()) + self._nowhere.queued_packets,
                 ports,
             )
-
-    def _functions(self, switch: CProgram) -> Any:
-        """Return the structure `core_program` of a program, whose own library knows other types of the same form."""
-        ffi, library, _ = switch.native
-        made = self.ffi.new("core_program *")
-        made.state = self.ffi.cast("ss_switch *", int(ffi.cast("uintptr_t", switch.state)))
-        if switch.events is not None:
-            made.events = self.ffi.cast("uint64_t *", int(ffi.cast("uintptr_t", switch.events)))
-        for name in _FUNCTIONS:
-            address = int(ffi.cast("uintptr_t", ffi.addressof(library, f"ss_{name}")))
-            setattr(made, name, self.ffi.cast(self.ffi.typeof(getattr(made, name)), address))
-        return made
 
 
 def _account(outlet: Any) -> PortAccount:

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from softswitch.native.python_program import PythonProgram
 
 from ctoolchain import Compiler, CSource, Loaded, compilers, load
 from softswitch.native.dataplane import NativeDataPlane
-from softswitch.native.python_program import PythonProgram
 from softswitch.native.scheduler import c_source
 from softswitch.native.wires import CProgram, Wires, load_wires
 from softswitch.realtime import HandoverLock, PacketSocketPort

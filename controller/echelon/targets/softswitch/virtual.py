@@ -15,6 +15,9 @@ from functools import partial
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
+from ctoolchain import ToolchainError
+from echelon.engine import wanted_engine
+from echelon.errors import RunError
 from echelon.fabric.model import Fabric
 from echelon.targets.virtual import NativeClock, NativeNetwork
 from softswitch import Switch
@@ -98,7 +101,11 @@ class Testbed(ABC, Generic[S]):
         self, fabric: Fabric, control_latency_s: Fraction = Fraction(0), queue_bytes: int | None = None
     ) -> None:
         self._latency_ns = round(control_latency_s * 1_000_000_000)
-        native = load_fabric()
+        self._engine = wanted_engine(RunError)
+        try:
+            native = load_fabric(self._engine)
+        except ToolchainError as error:
+            raise RunError(f"virtual time cannot pass in C: {error}") from None
         self.clock: Loop = EventLoop() if native is None else NativeLoop(native)
         self._lock = threading.RLock()
         self._network = NativeFabric(self.clock) if isinstance(self.clock, NativeLoop) else VirtualFabric(self.clock)
@@ -222,7 +229,7 @@ class VirtualTestbed(Testbed[Server]):
         return self._devices[switch].rpc_log
 
     def _serve(self, node: SwitchNode, device_id: int) -> Server:
-        choice = Choice("python" if self.native is None else "auto")
+        choice = Choice("python" if self.native is None else self._engine)
         device = Device(None, device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns, native=choice)
         device.on_pipeline = partial(self._program, node)
         self._devices[node.name] = device

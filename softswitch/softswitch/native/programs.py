@@ -1,23 +1,55 @@
-"""A program that runs in Python between interfaces in C, because C does not have what it needs or it is watched."""
+"""The programs that C calls: those in C, and those in Python, which C cannot run or which are watched."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
 
+from ctoolchain import Loaded
 from softswitch.realtime.lock import HandoverLock
 from softswitch.virtual.switch import Pipelines, QueuedPacket
 
-__all__ = ["PythonProgram"]
+__all__ = ["CProgram", "PythonProgram", "functions_of"]
 
 _NUMBER = 0xFFFF_FFFF
 
 
-class PythonProgram:
-    """The two halves of a switch, called back by threads in C, which hold `lock` for each batch of packets."""
+class CProgram(Protocol):
+    """A switch in C: a unit that offers what abi.h says, and the state of one switch."""
 
-    def __init__(self, pipelines: Pipelines, lock: HandoverLock) -> None:
+    @property
+    def native(self) -> Loaded: ...
+
+    @property
+    def state(self) -> Any:
+        """Return the pointer to its `ss_switch`."""
+
+    @property
+    def events(self) -> Any:
+        """Return the pointer to the number of words that wait for `report`; None if there never are any."""
+
+    def report(self) -> None:
+        """Pass digests and messages on."""
+
+
+def functions_of(program: CProgram, made: Any, ffi: Any, names: Iterable[str]) -> Any:
+    """Return the structure `made`, filled with the functions of a program, whose own library knows other types of the
+    same form."""
+    of, library, _ = program.native
+    made.state = ffi.cast("ss_switch *", int(of.cast("uintptr_t", program.state)))
+    if program.events is not None:
+        made.events = ffi.cast("uint64_t *", int(of.cast("uintptr_t", program.events)))
+    for name in names:
+        address = int(of.cast("uintptr_t", of.addressof(library, f"ss_{name}")))
+        setattr(made, name, ffi.cast(ffi.typeof(getattr(made, name)), address))
+    return made
+
+
+class PythonProgram:
+    """The two halves of a switch, called back by C. Threads hold `lock` for each batch of packets."""
+
+    def __init__(self, pipelines: Pipelines, lock: HandoverLock | None = None) -> None:
         self._pipelines = pipelines
         self._lock = lock
         self._waiting: dict[int, tuple[Any, QueuedPacket]] = {}
@@ -25,12 +57,18 @@ class PythonProgram:
         self._sent: list[Any] = []
         self._callbacks: list[Any] = []
 
-    def functions(self, ffi: Any) -> Any:
-        """Return the structure `core_program`; this object must live as long."""
+    def functions(self, ffi: Any, kind: str, onerror: Callable[..., None] | None = None) -> Any:
+        """Return a new structure with the functions; this object must live as long.
+
+        Args:
+            ffi: cffi's interface to the types.
+            kind: what `ffi.new` makes.
+            onerror: called with the kind, the error and the traceback of what a half raises; by default it is printed.
+        """
         self._ffi = ffi
-        made = ffi.new("core_program *")
+        made = ffi.new(kind)
         for name in ("ingress", "egress", "drop"):
-            callback = ffi.callback(ffi.typeof(getattr(made, name)), getattr(self, f"_{name}"))
+            callback = ffi.callback(ffi.typeof(getattr(made, name)), getattr(self, f"_{name}"), onerror=onerror)
             setattr(made, name, callback)
             self._callbacks.append(callback)
         return made
@@ -38,10 +76,13 @@ class PythonProgram:
     def guards(self, ffi: Any) -> tuple[Any, Any]:
         """Return what a thread in C calls before and after it holds the switch."""
 
-        def enter() -> None:
-            self._lock.acquire()
+        lock = self._lock
+        assert lock is not None, "threads hold a lock"
 
-        found = ffi.callback("void(void)", enter), ffi.callback("void(void)", self._lock.release)
+        def enter() -> None:
+            lock.acquire()
+
+        found = ffi.callback("void(void)", enter), ffi.callback("void(void)", lock.release)
         self._callbacks += found
         return found
 
