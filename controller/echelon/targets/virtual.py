@@ -48,7 +48,9 @@ class NativeClock:
     - `call`: `void (clock, int64_t time_ns, void (*function)(void *, uint64_t), void *what, uint64_t value)` calls a
       function at a time.
     - `tell`: `void (clock, uint64_t number)` has Python called after the present event, which may tell one number.
-    - `send`: `void (nic, const uint8_t *data, uint32_t length, uint64_t urgency)` sends a frame, of urgency 0.
+    - `send`: `void (nic, const uint8_t *data, uint32_t length, uint64_t urgency)` sends a frame, without urgency if
+      that is 0.
+    - `waits`: `uint32_t (nic, uint64_t urgency)` returns whether frames of an urgency wait.
     """
 
     clock: int
@@ -56,6 +58,7 @@ class NativeClock:
     call: int
     tell: int
     send: int
+    waits: int
 
 
 class NativeNetwork(Protocol):
@@ -71,9 +74,13 @@ class NativeNetwork(Protocol):
         """Return the address of a host's interface."""
         ...
 
-    def receive_in_c(self, host: str, function: int, receiver: int) -> None:
-        """Give frames that arrive at a host to a function `int (receiver, int64_t now_ns, const uint8_t *data,
-        uint32_t length)`. Where it returns 0, Python's receiver gets them."""
+    def receive_in_c(self, host: str, receive: int, choose: int, receiver: int) -> None:
+        """Give frames that arrive at a host to a function `int receive(receiver, int64_t now_ns, const uint8_t *data,
+        uint32_t length)`. Where it returns 0, Python's receiver gets them.
+
+        `uint32_t choose(receiver, int64_t now_ns, ranked, uint32_t count)` returns the place of the most urgent frames
+        that wait, the first one of several. Items of `ranked` begin with their urgency and have 24 bytes.
+        """
         ...
 
     def when_told(self, callback: Callable[[], None], *, once: bool = True) -> int:

@@ -214,6 +214,12 @@ void fabric_send(fabric_host *h, const uint8_t *data, uint32_t length, uint64_t 
     wake_host(h);
 }
 
+uint32_t fabric_waits(const fabric_host *h, uint64_t urgency) {
+    uint32_t at = 0;
+    while (at < h->ranked_count && h->ranked[at].urgency != urgency) at++;
+    return at < h->ranked_count;
+}
+
 void fabric_chosen(fabric_host *h, uint32_t place) {
     fabric_frame *frame = pop(&h->ranked[place].packets);
     h->is_rankeds_turn = 0;
@@ -239,6 +245,8 @@ static int on_line_free(fabric_host *h) {
         transmit_from(h, frame);
     } else if (h->ranked_count == 1) {
         fabric_chosen(h, 0);
+    } else if (h->choose) {
+        fabric_chosen(h, h->choose(h->receiver, h->of->state.now_ns, h->ranked, h->ranked_count));
     } else {
         return 1;
     }

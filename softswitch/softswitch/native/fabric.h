@@ -55,6 +55,8 @@ typedef struct fabric_host {
     /* What takes frames that arrive; it returns whether it has. NULL: Python gets them. */
     int (*receive)(void *receiver, int64_t now_ns, const uint8_t *data, uint32_t length);
     void *receiver;
+    /* What returns the place of the most urgent queue, the first of several. NULL: Python chooses. */
+    uint32_t (*choose)(void *receiver, int64_t now_ns, const fabric_ranked *ranked, uint32_t count);
 } fabric_host;
 
 typedef struct fabric_outlet {
@@ -102,6 +104,8 @@ void fabric_call(fabric *f, int64_t time_ns, void (*function)(void *, uint64_t),
 void fabric_tell(fabric *f, uint64_t value);
 /* An urgency of 0 is none. */
 void fabric_send(fabric_host *h, const uint8_t *data, uint32_t length, uint64_t urgency);
+/* Return whether packets of an urgency wait. */
+uint32_t fabric_waits(const fabric_host *h, uint64_t urgency);
 /* Send the next packet of the queue that was chosen. */
 void fabric_chosen(fabric_host *h, uint32_t place);
 void fabric_receive(fabric_switch *s, uint32_t port, const uint8_t *data, uint32_t length);

@@ -112,6 +112,7 @@ class NativeLoop:
             "call": ffi.addressof(library, "fabric_call"),
             "tell": ffi.addressof(library, "fabric_tell"),
             "send": ffi.addressof(library, "fabric_send"),
+            "waits": ffi.addressof(library, "fabric_waits"),
         }
         return {name: int(ffi.cast("uintptr_t", pointer)) for name, pointer in pointers.items()}
 
@@ -229,10 +230,12 @@ class NativeHost:
         """Return the address of the structure in C."""
         return int(self._loop.ffi.cast("uintptr_t", self.host))
 
-    def receive_in_c(self, function: int, receiver: int) -> None:
-        """Give frames that arrive to a function in C first; `on_packet` gets those for which it returns 0."""
+    def receive_in_c(self, receive: int, choose: int, receiver: int) -> None:
+        """Give frames that arrive to a function in C first; `on_packet` gets those for which it returns 0. Another
+        chooses which urgency goes first."""
         ffi = self._loop.ffi
-        self.host.receive = ffi.cast(ffi.typeof(self.host.receive), function)
+        self.host.receive = ffi.cast(ffi.typeof(self.host.receive), receive)
+        self.host.choose = ffi.cast(ffi.typeof(self.host.choose), choose)
         self.host.receiver = ffi.cast("void *", receiver)
 
     def choose(self, now_ns: int) -> None:

@@ -203,8 +203,9 @@ class ShimCarrier:
 
         Flows of an iteration start after all flows of the one before have arrived.
         """
+        ranking = None if self._ranking is None else self._ranking((self._job, flow.name))
         if self._native:
-            self._native[flow.name].start(iteration, on_complete)
+            self._native[flow.name].start(iteration, on_complete, ranking)
             return
         address = self._addresses[flow.name]
         epoch = iteration % 256
@@ -220,7 +221,6 @@ class ShimCarrier:
         known_there, known_here = destination.agreement.stamp, source.agreement.stamp
 
         urgency = answer_urgency = None
-        ranking = None if self._ranking is None else self._ranking((self._job, flow.name))
         if ranking is not None:
             now_ns = self._network.clock.now_ns
             urgency = FlowUrgency(source.agreement, source.sent, key, ranking, now_ns, size_bytes)

@@ -38,7 +38,7 @@ from echelon.lab.endhosts.carriers import (
     tree_carrier,
 )
 from echelon.lab.endhosts.cross_traffic import CrossTraffic
-from echelon.lab.endhosts.native import NativeEnds
+from echelon.lab.endhosts.native import NativeEnds, knows
 from echelon.lab.endhosts.shim import FlowAddress, background_frame
 from echelon.lab.endhosts.tcp.sender import TcpSettings
 from echelon.lab.endhosts.transport import NS_PER_S
@@ -119,9 +119,11 @@ class TrainingEmulator:
             name: HostStack(name, clock, self._paced(nics[name])) for name in fabric.hosts
         }
         """Hosts by name. Give each the frames that arrive at it."""
-        # Urgencies are computed in Python, and so is what slows an interface down.
-        in_c = native is not None and ranking is None and self._transport.host_rate_bps is None
-        self._ends = NativeEnds(native, fabric.hosts) if native is not None and in_c else None
+        self._ends: NativeEnds | None = None
+        # Python slows interfaces down, and knows the orders of all rankings.
+        orders = () if ranking is None else (ranking((job.name, flow.name)) for job in jobs for flow in job.flows)
+        if native is not None and self._transport.host_rate_bps is None and all(map(knows, orders)):
+            self._ends = NativeEnds(native, fabric.hosts)
         network = HostNetwork(clock, fabric, self.hosts, self._ends)
         self._trees = trees or {}
         self._carriers = {job.name: self._carrier(network, job, identities) for job in jobs}

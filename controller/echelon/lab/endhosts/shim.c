@@ -31,8 +31,28 @@ typedef struct {
     int64_t start, end;
 } part;
 
+/* The bytes that a host has sent of a group in its newest iteration. */
+typedef struct sent_bytes {
+    struct sent_bytes *next;
+    uint32_t group;
+    uint16_t job;
+    uint8_t epoch;
+    int64_t bytes;
+} sent_bytes;
+
+/* The urgency of a flow in one iteration. */
+typedef struct urgency {
+    struct urgency *next; /* of all of the host */
+    shim_order order;
+    sent_bytes *sent;
+    int64_t start_ns, left_bytes;
+    uint16_t job;
+    uint8_t epoch;
+} urgency;
+
 typedef struct {
     shim_flow *flow;
+    urgency *urgency; /* NULL: packet by packet */
     int64_t size_bytes, count, last_bytes, open, next, acked, recover, backoff, deadline_ns;
     uint64_t generation; /* of the iteration; older deadlines do nothing */
     uint32_t draining, timeouts, is_sending;
@@ -50,16 +70,18 @@ typedef struct {
     shim_flow *flow;
     int64_t size_bytes, missing_bytes, window_bytes, every, unanswered, prompt_to, furthest;
     uint64_t told; /* 0: told already */
+    uint32_t is_ranked;
     uint8_t epoch;
     part *ahead;
     uint32_t aheads, room;
 } receiving;
 
-/* What a host knows of a job's newest iteration. */
+/* What a host knows of a job's newest iteration, and when it began to send for the job itself. */
 typedef struct {
-    int64_t begin_ns;
+    int64_t begin_ns, begun_ns;
+    uint32_t is_known, has_begun;
     uint16_t job, memory;
-    uint8_t epoch;
+    uint8_t epoch, begun_epoch;
 } knowledge;
 
 /* Ends of flows, by job and flow; a hash table of a power of two. */
@@ -76,6 +98,8 @@ struct shim_host {
     uint32_t closed, jobs, room;
     table sending, receiving;
     knowledge *known;
+    urgency *urgencies;
+    sent_bytes *sent;
 };
 
 struct shim_run {
@@ -166,51 +190,148 @@ static uint32_t key_of(const shim_flow *flow) {
 
 /* -- agreement ------------------------------------------------------------------------------------------------------ */
 
-static knowledge *known_of(const shim_host *host, uint16_t job) {
+/* Return what a host knows of a job; NULL: there is no memory. */
+static knowledge *known_of(shim_host *host, uint16_t job) {
     uint32_t at;
     for (at = 0; at < host->jobs; at++)
         if (host->known[at].job == job) return &host->known[at];
-    return NULL;
+    if (host->jobs == host->room) {
+        uint32_t room = host->room ? 2 * host->room : 4;
+        knowledge *more = realloc(host->known, room * sizeof *more);
+        if (!more) return NULL;
+        host->known = more;
+        host->room = room;
+    }
+    memset(&host->known[host->jobs], 0, sizeof *host->known);
+    host->known[host->jobs].job = job;
+    return &host->known[host->jobs++];
+}
+
+static void begin(shim_host *host, uint8_t epoch, uint16_t job) {
+    knowledge *known = known_of(host, job);
+    if (!known || (known->has_begun && known->begun_epoch == epoch)) return;
+    known->has_begun = 1;
+    known->begun_epoch = epoch;
+    known->begun_ns = now_of(host);
 }
 
 static void hear(shim_host *host, uint8_t epoch, uint16_t job, const uint8_t *stamp) {
     int64_t age_us = number_at(stamp, 4), begin_ns;
     uint16_t memory = number_at(stamp + 4, 2);
     knowledge *known;
-    uint32_t ahead;
     if (!age_us) return;
     begin_ns = now_of(host) - age_us * NS_PER_US;
     known = known_of(host, job);
-    if (!known) {
-        if (host->jobs == host->room) {
-            uint32_t room = host->room ? 2 * host->room : 4;
-            knowledge *more = realloc(host->known, room * sizeof *more);
-            if (!more) return;
-            host->known = more;
-            host->room = room;
-        }
-        known = &host->known[host->jobs++];
-        known->job = job;
-    } else {
-        ahead = (epoch - known->epoch) & 0xff;
-        if (epoch == known->epoch) {
-            known->begin_ns = least(known->begin_ns, begin_ns);
-            known->memory = most(known->memory, memory);
-            return;
-        }
-        if (ahead >= host->run->constants.straggler_from) return;
+    if (!known) return;
+    if (known->is_known && epoch == known->epoch) {
+        known->begin_ns = least(known->begin_ns, begin_ns);
+        known->memory = most(known->memory, memory);
+        return;
     }
+    if (known->is_known && ((epoch - known->epoch) & 0xff) >= host->run->constants.straggler_from) return;
+    known->is_known = 1;
     known->epoch = epoch;
     known->begin_ns = begin_ns;
     known->memory = memory;
 }
 
-static void put_stamp(const shim_host *host, uint8_t epoch, uint16_t job, uint8_t *stamp) {
+static void put_stamp(shim_host *host, uint8_t epoch, uint16_t job, uint8_t *stamp) {
     const knowledge *known = known_of(host, job);
     memset(stamp, 0, 8);
-    if (!known || known->epoch != epoch) return;
+    if (!known || !known->is_known || known->epoch != epoch) return;
     put(stamp, least(most(1, (now_of(host) - known->begin_ns) / NS_PER_US), MOST_AGE_US), 4);
     put(stamp + 4, known->memory, 2);
+}
+
+/* -- urgencies ------------------------------------------------------------------------------------------------------ */
+
+enum { OF_ACKNOWLEDGEMENTS = 1 };
+
+static sent_bytes *sent_of(shim_host *host, uint16_t job, uint32_t group) {
+    sent_bytes *sent = host->sent;
+    while (sent && (sent->job != job || sent->group != group)) sent = sent->next;
+    if (sent) return sent;
+    sent = calloc(1, sizeof *sent);
+    if (!sent) return NULL;
+    sent->job = job;
+    sent->group = group;
+    sent->next = host->sent;
+    return host->sent = sent;
+}
+
+/* Give a flow an urgency for an iteration. Return 0, or 1 if there is no memory. */
+static int rank(sending *s, const shim_flow *flow, uint8_t epoch, const shim_order *order) {
+    shim_host *host = flow->source;
+    urgency *u = s->urgency;
+    if (!order) {
+        s->urgency = NULL;
+        return 0;
+    }
+    /* Packets of the last iteration that still wait have the urgency of then. */
+    if (!u || host->run->network.waits(host->nic, (size_type)u)) {
+        u = calloc(1, sizeof *u);
+        if (!u) return 1;
+        u->next = host->urgencies;
+        host->urgencies = u;
+    }
+    u->order = *order;
+    u->epoch = epoch;
+    u->job = flow->job;
+    u->start_ns = now_of(host);
+    u->left_bytes = flow->size_bytes;
+    u->sent = order->group ? sent_of(host, flow->job, order->group) : NULL;
+    s->urgency = u;
+    begin(host, epoch, flow->job);
+    return order->group && !u->sent;
+}
+
+static double urgency_of(shim_host *host, int64_t now_ns, const urgency *u) {
+    const shim_order *order = &u->order;
+    const knowledge *known = known_of(host, u->job);
+    int64_t begin_ns = known->begun_ns;
+    double memory = 0.0, age_s, of;
+    uint32_t low = 0, high = order->steps;
+    if (known->is_known) {
+        if (known->epoch == u->epoch) begin_ns = least(begin_ns, known->begin_ns);
+        memory = known->memory / host->run->constants.memory_unit;
+    }
+    age_s = (double)(now_ns - begin_ns) / NS_PER_S;
+    if (order->kind == ORDER_OVERDUE)
+        return (age_s - order->due_s - order->left_s * (double)u->left_bytes) / order->unit_s + memory -
+               order->head_start;
+    if (order->kind == ORDER_STEPS_OF_AGE)
+        of = age_s - order->due_s;
+    else
+        of = u->sent && u->sent->epoch == u->epoch ? (double)u->sent->bytes : 0.0;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (of < order->thresholds[middle])
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return order->values[low];
+}
+
+uint32_t shim_choose(void *at, int64_t now_ns, const shim_ranked *ranked, uint32_t count) {
+    shim_host *host = at;
+    const urgency *best = NULL;
+    double best_value = 0.0;
+    uint32_t chosen = 0, one;
+    for (one = 0; one < count; one++) {
+        const urgency *u = (const urgency *)(size_type)ranked[one].urgency;
+        double value;
+        if (ranked[one].urgency == OF_ACKNOWLEDGEMENTS) return one;
+        if (best && u->order.highest < best->order.highest) continue;
+        value = urgency_of(host, now_ns, u);
+        if (best && u->order.highest == best->order.highest &&
+            (value < best_value || (value == best_value && u->start_ns >= best->start_ns)))
+            continue;
+        best = u;
+        best_value = value;
+        chosen = one;
+    }
+    return chosen;
 }
 
 /* -- frames --------------------------------------------------------------------------------------------------------- */
@@ -218,7 +339,7 @@ static void put_stamp(const shim_host *host, uint8_t epoch, uint16_t job, uint8_
 /* Send a frame with these headers from a host; its bytes behind the shim are zeros. */
 static void send_frame(
     shim_host *host, const shim_flow *flow, const uint8_t *headers, uint32_t length, uint8_t flags, uint8_t epoch,
-    uint16_t marks, uint32_t number) {
+    uint16_t marks, uint32_t number, uint64_t urgent) {
     shim_run *run = host->run;
     uint8_t *frame = run->frame, *shim = frame + SHIM_AT;
     uint32_t sum = 0, at;
@@ -236,15 +357,23 @@ static void send_frame(
     put(shim + 8, number, 4);
     put_stamp(host, epoch, flow->job, shim + 12);
     memset(frame + HEADER_BYTES, 0, length - HEADER_BYTES);
-    run->network.send(host->nic, frame, length, 0);
+    run->network.send(host->nic, frame, length, urgent);
 }
 
 static void transmit(const sending *s, const segment *of) {
     const shim_constants *c = &s->flow->source->run->constants;
+    urgency *u = s->urgency;
     uint8_t flags = (of->last ? c->last : 0) | (of->alone ? c->alone : 0);
     uint16_t marks = (of->prompt ? c->marked_prompt : 0) | (of->resent ? c->marked_resent : 0);
     send_frame(
-        s->flow->source, s->flow, s->flow->data_headers, of->length_bytes, flags, s->epoch, marks, of->remaining);
+        s->flow->source, s->flow, s->flow->data_headers, of->length_bytes, flags, s->epoch, marks, of->remaining,
+        (size_type)u);
+    if (!u) return;
+    u->left_bytes = least(u->left_bytes, of->remaining - of->length_bytes);
+    if (!u->sent) return;
+    if (u->sent->epoch != s->epoch) u->sent->bytes = 0;
+    u->sent->epoch = s->epoch;
+    u->sent->bytes += of->length_bytes;
 }
 
 /* -- the pacer ------------------------------------------------------------------------------------------------------ */
@@ -464,7 +593,7 @@ static void acknowledge(receiving *r, uint32_t drain, uint32_t resent) {
     const shim_constants *c = &host->run->constants;
     send_frame(
         host, r->flow, r->flow->ack_headers, c->ack_frame, c->ack | (drain ? c->drain : 0), r->epoch,
-        resent ? c->marked_resent : 0, r->missing_bytes);
+        resent ? c->marked_resent : 0, r->missing_bytes, r->is_ranked ? OF_ACKNOWLEDGEMENTS : 0);
 }
 
 static void on_segment(receiving *r, const segment *of, uint32_t drain) {
@@ -524,11 +653,12 @@ int shim_deliver(void *at, int64_t now_ns, const uint8_t *frame, uint32_t length
     return 1;
 }
 
-int shim_start(shim_flow *flow, uint8_t epoch, uint64_t told) {
+int shim_start(shim_flow *flow, uint8_t epoch, uint64_t told, const shim_order *order) {
     shim_run *run = flow->source->run;
     sending *s = find_or_make(&flow->source->sending, key_of(flow), sizeof *s);
     receiving *r = find_or_make(&flow->destination->receiving, key_of(flow), sizeof *r);
-    if (!s || !r) return 1;
+    if (!s || !r || rank(s, flow, epoch, order)) return 1;
+    r->is_ranked = order != NULL;
     r->flow = flow;
     r->epoch = epoch;
     r->size_bytes = r->missing_bytes = r->prompt_to = most(flow->size_bytes, run->constants.least_frame);
@@ -593,6 +723,16 @@ void shim_free(shim_run *run) {
         shim_host *following = host->next;
         free_table(&host->sending, 1);
         free_table(&host->receiving, 0);
+        while (host->urgencies) {
+            urgency *following_one = host->urgencies->next;
+            free(host->urgencies);
+            host->urgencies = following_one;
+        }
+        while (host->sent) {
+            sent_bytes *following_one = host->sent->next;
+            free(host->sent);
+            host->sent = following_one;
+        }
         free(host->known);
         free(host);
         host = following;

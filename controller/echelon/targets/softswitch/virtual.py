@@ -77,8 +77,8 @@ class _Native:
     def nic(self, host: str) -> int:
         return self._host(host).address
 
-    def receive_in_c(self, host: str, function: int, receiver: int) -> None:
-        self._host(host).receive_in_c(function, receiver)
+    def receive_in_c(self, host: str, receive: int, choose: int, receiver: int) -> None:
+        self._host(host).receive_in_c(receive, choose, receiver)
 
     def when_told(self, callback: Callable[[], None], *, once: bool = True) -> int:
         return self._loop.when_told(callback, once=once)
