@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -20,6 +20,9 @@ _FUNCTIONS = ("ingress", "egress", "drop", "lock", "unlock")
 
 class CProgram(Protocol):
     """A switch in C: a unit that offers what abi.h says, and the state of one switch."""
+
+    on_library: Callable[[], object]
+    """Called when `native` has another library of the same unit."""
 
     @property
     def native(self) -> Loaded: ...
@@ -144,14 +147,24 @@ class Wires:
 
     def _functions(self, switch: CProgram) -> Any:
         """Return the structure `core_program` of a program, whose own library knows other types of the same form."""
-        ffi, library, _ = switch.native
         made = self.ffi.new("core_program *")
+
+        def use_library() -> None:
+            ffi, library, _ = switch.native
+            for name in _FUNCTIONS:
+                address = int(ffi.cast("uintptr_t", ffi.addressof(library, f"ss_{name}")))
+                setattr(made, name, self.ffi.cast(self.ffi.typeof(getattr(made, name)), address))
+
+        def change_library() -> None:
+            with self.guard():
+                use_library()
+
+        switch.on_library = change_library
+        change_library()
+        ffi = switch.native.ffi
         made.state = self.ffi.cast("ss_switch *", int(ffi.cast("uintptr_t", switch.state)))
         if switch.events is not None:
             made.events = self.ffi.cast("uint64_t *", int(ffi.cast("uintptr_t", switch.events)))
-        for name in _FUNCTIONS:
-            address = int(ffi.cast("uintptr_t", ffi.addressof(library, f"ss_{name}")))
-            setattr(made, name, self.ffi.cast(self.ffi.typeof(getattr(made, name)), address))
         return made
 
 
