@@ -23,7 +23,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["CSource", "Compiler", "Loaded", "ToolchainError", "build", "compilers", "load", "load_or_not", "say_once"]
+__all__ = [
+    "CSource",
+    "Compiler",
+    "Loaded",
+    "ToolchainError",
+    "build",
+    "compilers",
+    "is_kept",
+    "load",
+    "load_or_not",
+    "say_once",
+]
 
 _FLAGS = (
     "-O2",
@@ -145,16 +156,25 @@ def load_or_not(source: CSource, declared: str, wanted: str, instead: str) -> Lo
 
 def build(source: CSource, compiler: Compiler) -> Path:
     """Return the path of the library, which is built unless the cache has it. Raise `ToolchainError`."""
-    texts = [*compiler.command, _version(compiler), source.text]
-    texts += [part for name in sorted(source.includes) for part in (name, source.includes[name])]
-    digest = sha256("\0".join(texts).encode()).hexdigest()[:32]
-    library = _private_folder() / f"{source.name}-{digest}.so"
+    library = _path(source, compiler)
     if not _is_own(library, stat.S_ISREG):
         try:
             _compile(source, compiler, library)
         except OSError as error:
             raise ToolchainError(f"{source.name} cannot be compiled by {compiler.name}: {error}") from None
     return library
+
+
+def is_kept(source: CSource, compiler: Compiler) -> bool:
+    """Return whether the cache has the library. Raise `ToolchainError` if there can be none."""
+    return _is_own(_path(source, compiler), stat.S_ISREG)
+
+
+def _path(source: CSource, compiler: Compiler) -> Path:
+    texts = [*compiler.command, _version(compiler), source.text]
+    texts += [part for name in sorted(source.includes) for part in (name, source.includes[name])]
+    digest = sha256("\0".join(texts).encode()).hexdigest()[:32]
+    return _private_folder() / f"{source.name}-{digest}.so"
 
 
 @cache

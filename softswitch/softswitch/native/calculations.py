@@ -72,12 +72,11 @@ class Calculations:
         header = self.program.headers[ref.header]
         field = header.type.field(ref.field)
         assert field is not None
-        if header.metadata:
-            return _Piece(field.width, None, ref)
-        held = self.layout.headers[ref.header]
-        valid = None if ref.header in known_valid else f"{held.code}.valid"
+        always = header.metadata or ref.header in known_valid
+        valid = None if always else f"{self.layout.headers[ref.header].code}.valid"
         if field.varbit:
-            return _Piece(0, valid, None, f"{held.code}.from", f"{held.code}.length")
+            held = self.layout.varbits[ref.header, ref.field]
+            return _Piece(0, valid, None, f"{held}.from", f"{held}.length")
         return _Piece(field.width, valid, ref)
 
     def _whole_bytes(self, pieces: list[_Piece]) -> list[_Piece]:

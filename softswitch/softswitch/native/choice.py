@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from ctoolchain import Compiler
 from softswitch.errors import ProgramError
 
 from .engine import NativeError, NativeProgram, compile_native
@@ -27,6 +28,8 @@ class Choice:
     ``on_said`` if it is new."""
 
     wanted: str = "auto"
+    given: Sequence[Compiler] | None = None
+    """The compilers to try, those of the machine by default."""
     said: str = field(default="", init=False)
     on_said: Callable[[str], object] | None = field(default=None, init=False)
     _told: str = field(default="", init=False)
@@ -42,9 +45,10 @@ class Choice:
         if self.wanted == "python":
             self.said = "packets run in Python, as asked (--engine python)"
             return None
-        found = _native(program)
+        found = _native(program, self.given)
         if isinstance(found, NativeProgram):
-            self.said = f"packets run in C, compiled by {found.loaded.compiler.name}"
+            later = f" until {found.later} has done it" if found.later is not None else ""
+            self.said = f"packets run in C, compiled by {found.by}{later}"
             return found
         if self.wanted == "native":
             raise ProgramError("--engine native", f"{found}; --engine auto lets Python run it")
@@ -52,11 +56,11 @@ class Choice:
         return None
 
 
-def _native(program: Program) -> NativeProgram | NativeError:
+def _native(program: Program, given: Sequence[Compiler] | None) -> NativeProgram | NativeError:
     """Return a program's C, or why there is none. Switches that share the program share it."""
     if program not in _known:
         try:
-            _known[program] = compile_native(program.ir)
+            _known[program] = compile_native(program.ir, given, at_once=True)
         except NativeError as error:
             _known[program] = error
     return _known[program]

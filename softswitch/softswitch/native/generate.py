@@ -231,10 +231,18 @@ class _Generator:
                 for item in fields.items:
                     if not isinstance(item, ir.FieldRef) or not self.program.headers[item.header].metadata:
                         continue
-                    place = self.layout.fields.get((item.header, item.field))
-                    if place is not None:
-                        kept = place.code.replace("c->meta.", "kept->")
-                        out(f"    memcpy(&{place.code}, &{kept}, sizeof {place.code});")
+                    place, code = self.layout.fields.get((item.header, item.field)), None
+                    if (item.header, item.field) in self.layout.varbits:
+                        if "recirculate" in self.usage.primitives:
+                            what = (
+                                "varies in length and is kept in recirculation, which the native engine does not have"
+                            )
+                            raise ProgramError(f"'{item.header}.{item.field}'", what)
+                        code = self.layout.varbits[item.header, item.field]
+                    elif place is not None:
+                        code = place.code
+                    if code is not None:
+                        out(f"    memcpy(&{code}, &{code.replace('c->meta.', 'kept->')}, sizeof {code});")
                 out("    break;")
         out("")
 

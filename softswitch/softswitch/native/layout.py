@@ -43,6 +43,8 @@ class Layout:
         self.names = Names()
         self.headers: dict[str, HeaderPlace] = {}
         self.fields: dict[tuple[str, str], Place] = {}
+        self.varbits: dict[tuple[str, str], str] = {}
+        """What has ``from`` and ``length``, the bytes of the received packet that a variable-length field holds."""
         self.next_index: dict[str, str] = {}
         self._types: dict[tuple[ir.Field, ...], str] = {}
         self._declared = Text(1)
@@ -77,7 +79,9 @@ class Layout:
             spoken = (field.name,) if header.name.partition("_")[0] == "scalars" else (header.name, field.name)
             name = self.names.new("m", *spoken)
             if field.varbit:
-                raise ProgramError(f"'{header.name}.{field.name}'", "is metadata of variable length")
+                self._declared(f"struct {{ uint32_t from, length; }} {name};")
+                self.varbits[key] = f"c->meta.{name}"
+                continue
             count = words(field.width)
             self._declared(f"uint64_t {name}{f'[{count}]' if count > 1 else ''};")
             self.fields[key] = Place(f"c->meta.{name}", None, field.width, field.signed)
@@ -94,6 +98,7 @@ class Layout:
         for field in fields:
             if field.varbit:
                 split = bit // 8
+                self.varbits[header.name, field.name] = f"c->{name}"
                 continue
             self.fields[header.name, field.name] = Place(f"c->{name}.bytes", bit, field.width, field.signed)
             bit += field.width

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import count
 from typing import Any, Protocol
 
@@ -17,6 +18,9 @@ _NUMBER = 0xFFFF_FFFF
 
 class CProgram(Protocol):
     """A switch in C: a unit that offers what abi.h says, and the state of one switch."""
+
+    on_library: Callable[[], object]
+    """Called when `native` has another library of the same unit."""
 
     @property
     def native(self) -> Loaded: ...
@@ -33,16 +37,29 @@ class CProgram(Protocol):
         """Pass digests and messages on."""
 
 
-def functions_of(program: CProgram, made: Any, ffi: Any, names: Iterable[str]) -> Any:
+def functions_of(
+    program: CProgram,
+    made: Any,
+    ffi: Any,
+    names: Sequence[str],
+    guard: Callable[[], AbstractContextManager[object]] = nullcontext,
+) -> Any:
     """Return the structure `made`, filled with the functions of a program, whose own library knows other types of the
-    same form."""
-    of, library, _ = program.native
+    same form. `guard` is entered while they are replaced by those of another library."""
+
+    def use_library() -> None:
+        of, library, _ = program.native
+        with guard():
+            for name in names:
+                address = int(of.cast("uintptr_t", of.addressof(library, f"ss_{name}")))
+                setattr(made, name, ffi.cast(ffi.typeof(getattr(made, name)), address))
+
+    program.on_library = use_library
+    use_library()
+    of = program.native.ffi
     made.state = ffi.cast("ss_switch *", int(of.cast("uintptr_t", program.state)))
     if program.events is not None:
         made.events = ffi.cast("uint64_t *", int(of.cast("uintptr_t", program.events)))
-    for name in names:
-        address = int(of.cast("uintptr_t", of.addressof(library, f"ss_{name}")))
-        setattr(made, name, ffi.cast(ffi.typeof(getattr(made, name)), address))
     return made
 
 

@@ -136,8 +136,10 @@ class Statements:
         if found.varbit:
             raise expressions.fail(f"variable-length field '{header}.{name}' cannot be assigned a number")
         place = self.layout.fields.get((header, name))
+        # A value that nobody reads may still look ahead of the parser, beyond the packet's end.
+        code = expressions.cut(value, found.width, found.signed)
         if place is not None:
-            self.layout.stored(place, expressions.cut(value, found.width, found.signed), self.out)
+            self.layout.stored(place, code, self.out)
 
     def assign_word(self, header: str, name: str, code: str) -> None:
         """Assign a word that is not negative to a field, cut to its width."""
@@ -176,15 +178,16 @@ class Statements:
         self._to(primitive.args[0], expressions, lambda h, f: self.assign(h, f, value, expressions))
 
     def _assign_VL(self, primitive: ir.Primitive, expressions: Expressions) -> None:  # noqa: N802
-        codes = []
-        for arg in primitive.args:
-            found = None
-            if isinstance(arg, ir.FieldRef):
-                found = self.program.headers[arg.header].type.field(arg.field)
-            if found is None or not found.varbit or not isinstance(arg, ir.FieldRef):
-                raise expressions.fail("both arguments must be variable-length fields")
-            codes.append(self.layout.headers[arg.header].code)
-        self.out(f"{codes[0]}.from = {codes[1]}.from;", f"{codes[0]}.length = {codes[1]}.length;")
+        places = [
+            self.layout.varbits.get((arg.header, arg.field)) if isinstance(arg, ir.FieldRef) else None
+            for arg in primitive.args
+        ]
+        if None in places:
+            raise expressions.fail("both arguments must be variable-length fields")
+        self._assign_bytes(*map(str, places))
+
+    def _assign_bytes(self, target: str, source: str) -> None:
+        self.out(f"{target}.from = {source}.from;", f"{target}.length = {source}.length;")
 
     # ------------------------------------------------------------------------------------------------------- headers
 
@@ -237,7 +240,10 @@ class Statements:
         if not to.metadata:
             self._make_valid(target)
         for left, right in zip(to.type.fields, of.type.fields, strict=True):
-            self.assign(target, left.name, ir.FieldRef(source, right.name), expressions)
+            if left.varbit and right.varbit:
+                self._assign_bytes(*(self.layout.varbits[at] for at in ((target, left.name), (source, right.name))))
+            else:
+                self.assign(target, left.name, ir.FieldRef(source, right.name), expressions)
 
     def _copy_member(self, target: str, source: str) -> None:
         """Copy a header, validity included, without regard to its union."""

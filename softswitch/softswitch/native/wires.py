@@ -105,7 +105,7 @@ class Wires:
             made = (
                 switch.functions(self.ffi, "core_program *")
                 if isinstance(switch, PythonProgram)
-                else functions_of(switch, self.ffi.new("core_program *"), self.ffi, _FUNCTIONS)
+                else functions_of(switch, self.ffi.new("core_program *"), self.ffi, _FUNCTIONS, self.guard)
             )
             self._programs.append((switch, made))
         in_python = [program for program, _ in self._programs if isinstance(program, PythonProgram)]

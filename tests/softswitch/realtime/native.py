@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ class OrdersInC:
     def __init__(self, endless: bool = False) -> None:
         self.native = orders()
         self._library = self.native.library
+        self.on_library: Callable[[], object] = lambda: None
         self.state = self.native.ffi.gc(self._library.ss_new(endless, 20_000), self._library.ss_free)
 
     events = None

@@ -6,6 +6,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -104,6 +105,33 @@ def test_order_is_kept_all_around_the_ring(namespace: Any, switched: Callable[..
                 left.send(frame(number=number))
             for number in range(first, first + 50):
                 assert receive(right) == frame(number=number)
+
+
+def test_writes_stop_no_packet(namespace: Any, switched: Callable[..., Switch]) -> None:
+    namespace.veth("a0", "a1")
+    switch, controller = switched()
+    done = threading.Event()
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        while not done.is_set():
+            written += 1
+            controller.forward(bytes([4]) + written.to_bytes(5, "big"), 0, 1)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with namespace.socket("a0_h") as left, namespace.socket("a1_h") as right:
+        for first in range(0, 5000, 50):
+            for number in range(first, first + 50):
+                left.send(frame(number=number))
+            for number in range(first, first + 50):
+                assert receive(right) == frame(number=number)
+    done.set()
+    writer.join()
+    assert written > 10
+    _, errors = switch.stop()
+    assert "dropped" not in errors.rpartition("┘")[2]
 
 
 def test_an_interface_that_vanishes_comes_back_and_the_others_go_on(

@@ -47,6 +47,7 @@ class Forward:
         ffi, library, _ = self.native
         self.state = ffi.gc(library.ss_new(511, 0), library.ss_free)
         self.events = None
+        self.on_library: Callable[[], object] = lambda: None
 
     def report(self) -> None:
         """Report nothing: it has no digests."""
@@ -301,13 +302,15 @@ def test_whatever_happens_at_once_every_packet_is_somewhere(
     for turn in range(60):
         with plane.lock:
             scheduler = plane.core.schedulers[draw.randrange(3)]
-            what = draw.randrange(5)
+            what = draw.randrange(6)
             if what == 0:
                 plane.core.switch = draw.choice([*programs, *others])
             elif what == 1:
                 scheduler.configure(draw.randrange(8), QueueConfig(level=draw.randrange(8), depth_bytes=5000), 0)
             elif what == 2:
                 scheduler.set_rate(draw.choice((None, 10**6, 10**8)), plane.clock())
+            elif what == 3:
+                draw.choice(programs).on_library()
             else:
                 plane.plane.inject(make_order(draw.randrange(3), copies=2))
         if turn % 20 == 10:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class Forward:
         self.native: Loaded = found
         self.state: Any = found.ffi.gc(found.library.ss_new(511, 0), found.library.ss_free)
         self.events = None
+        self.on_library: Callable[[], object] = lambda: None
 
     def report(self) -> None:
         """Report nothing: it has no digests."""
