@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from softswitch.native.python_program import PythonProgram
+from softswitch.native.programs import PythonProgram
 
 from ctoolchain import Compiler, CSource, Loaded, compilers, load
 from softswitch.native.dataplane import NativeDataPlane
