@@ -38,7 +38,7 @@ CRC_CUSTOM: Mapping[str, Crc] = {
 
 
 @cache
-def _table(parameters: Crc) -> tuple[int, ...]:
+def crc_table(parameters: Crc) -> tuple[int, ...]:
     width = parameters.width
     entries = []
     if parameters.reflected:
@@ -65,7 +65,7 @@ def reverse(value: int, width: int) -> int:
 
 def crc(parameters: Crc) -> Hash:
     """Return a CRC of whole bytes, computed by table (Sarwate's algorithm)."""
-    table = _table(parameters)
+    table = crc_table(parameters)
     final = parameters.final
     if parameters.reflected:
         initial = reverse(parameters.initial, parameters.width)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Protocol
 
 from . import ir
 from .stateful import MeterCell
@@ -447,6 +447,16 @@ def _first(item: tuple[int, Any, Any]) -> int:
 
 
 Index = ExactIndex | PrefixIndex | MaskIndex | RangeIndex
+
+
+class EntryIndex(Protocol):
+    """The part of an index that tables use."""
+
+    def add(self, entry: Entry) -> None:
+        """Add an entry, or take note of its new result."""
+
+    def add_all(self, entries: Iterable[Entry]) -> None: ...
+    def remove(self, entry: Entry) -> None: ...
 
 
 def key_order(spec: ir.TableSpec) -> list[int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 from . import ir
 from .errors import BadEntry, DuplicateEntry, NoSuchEntry, TableFull
@@ -76,6 +77,8 @@ class ActionProfile:
         self._memberships: dict[int, int] = {}
         self._watchers: dict[int, set[Group]] = {}
         self._down: set[int] = set()
+        self.on_change: Callable[[list[Any]], object] = lambda _changed: None
+        """Called with what entries refer to, a member's cell or a group's cells, once it has changed."""
 
     def call(self, action: str, args: Sequence[int]) -> Call:
         """Return the result of look-ups for an action with arguments. Raises :class:`BadEntry`."""
@@ -92,6 +95,7 @@ class ActionProfile:
     def modify_member(self, member: int, action: str, args: Sequence[int]) -> None:
         found = self._member(member)
         found.cell[0] = self.call(action, args)
+        self.on_change(found.cell)
         found.action, found.args = action, tuple(args)
 
     def delete_member(self, member: int) -> None:
@@ -178,6 +182,7 @@ class ActionProfile:
         for cell, weight, port in group.parts:
             if port not in down:
                 cells += [cell] * weight
+        self.on_change(cells)
 
     def _leave(self, group: Group) -> None:
         """Release what the group's parts occupy."""

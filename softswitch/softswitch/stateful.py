@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from .errors import BadEntry
 
 GREEN, YELLOW, RED = 0, 1, 2
 
 _NS = 1_000_000_000
+
+
+class Cells(Protocol):
+    """Numbers by index: a list, or a view of native memory."""
+
+    def __getitem__(self, index: int, /) -> int: ...
+    def __setitem__(self, index: int, value: int, /) -> None: ...
+    def __iter__(self) -> Iterator[int]: ...
 
 
 class _Array:
@@ -35,8 +45,8 @@ class Counter(_Array):
 
     def __init__(self, name: str, size: int) -> None:
         super().__init__(name, size)
-        self.packet_counts = [0] * size
-        self.byte_counts = [0] * size
+        self.packet_counts: Cells = [0] * size
+        self.byte_counts: Cells = [0] * size
 
     def read(self, index: int) -> tuple[int, int]:
         """Return (packets, bytes). Raises :class:`BadEntry` for an index out of range."""
@@ -58,7 +68,7 @@ class Register(_Array):
     def __init__(self, name: str, size: int, width: int) -> None:
         super().__init__(name, size)
         self.width = width
-        self.cells = [0] * size
+        self.cells: Cells = [0] * size
 
     def read(self, index: int) -> int:
         """Return a cell's value. Raises :class:`BadEntry` for an index out of range."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import hashes, ir
 from .compiler import compile_program
@@ -41,16 +42,26 @@ Egress = Callable[["Queued", int, int, int, int], "list[Departure]"]
 Ways = Mapping[int, tuple[Callable[[bytes], object], list[int]]]
 Forward = Callable[[int, bytes, int, Ways], "list[Queued] | bool | None"]
 Build = Callable[[Any], tuple[Ingress, Egress]]
+Native = Callable[["Switch"], "NativeHalf"]
+"""A function that takes over the packets of a new switch."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Program:
-    """A validated program: its intermediate form, the Python generated from it, and the function that this defines."""
+    """A validated program in its intermediate form, from which Python is generated at the first use."""
 
     name: str
     ir: ir.ProgramIR
-    source: str
-    build: Build = field(repr=False)
+
+    @cached_property
+    def source(self) -> str:
+        """Return the Python generated from the program. Raises :class:`~softswitch.errors.ProgramError`."""
+        return compile_program(self.ir)
+
+    @cached_property
+    def build(self) -> Build:
+        """Return the function that the generated Python defines."""
+        return _build(self.source, self.name)
 
     @cached_property
     def traced_build(self) -> Build:
@@ -58,25 +69,23 @@ class Program:
         return _build(compile_program(self.ir, traced=True), f"{self.name} (traced)")
 
 
-def load_program(source: Mapping[str, Any] | bytes | str, name: str = "program.json") -> Program:
-    """Load what ``p4c-bm2-ss`` wrote; ``name`` is used in messages.
+def load_program(source: Mapping[str, Any] | bytes | str, name: str = "program.json", compiled: bool = True) -> Program:
+    """Load what ``p4c-bm2-ss`` wrote; ``name`` is used in messages. Unless it is ``compiled``, Python is generated when
+    it is needed, which another engine may never do.
 
     The switches of a process that load the same bytes share one `Program`, because compiling it takes most of the time
     in which a switch starts. Raises :class:`~softswitch.errors.ProgramError` with the place and the reason if it is
     malformed or not supported.
     """
-    return _load_shared(source, name) if isinstance(source, bytes) else _load(source, name)
-
-
-def _load(source: Mapping[str, Any] | bytes | str, name: str) -> Program:
-    program = load_ir(source, name)
-    text = compile_program(program)
-    return Program(name, program, text, _build(text, name))
+    program = _load_shared(source, name) if isinstance(source, bytes) else Program(name, load_ir(source, name))
+    if compiled:
+        _ = program.build
+    return program
 
 
 @lru_cache(maxsize=4)
 def _load_shared(source: bytes, name: str) -> Program:
-    return _load(source, name)
+    return Program(name, load_ir(source, name))
 
 
 def _build(source: str, name: str) -> Build:
@@ -128,6 +137,23 @@ class Stats:
     """The uses of an index beyond the end of a counter, register or meter array."""
 
 
+class NativeHalf(Protocol):
+    """What runs packets in place of generated Python; :mod:`softswitch.native` has one."""
+
+    @property
+    def ingress(self) -> Ingress: ...
+    @property
+    def egress(self) -> Egress: ...
+    def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]: ...
+    def batch(self) -> AbstractContextManager[None]: ...
+    @property
+    def dropped(self) -> dict[str, int]: ...
+    @property
+    def overruns(self) -> dict[str, int]: ...
+    @property
+    def errors(self) -> dict[int, int]: ...
+
+
 class Switch:
     """A switch that runs ``program``.
 
@@ -137,7 +163,8 @@ class Switch:
     generated a digest.
 
     With a ``tracer``, the switch runs a slower variant of them, which passes it an event for every step of every packet
-    (:mod:`softswitch.trace`).
+    (:mod:`softswitch.trace`). Otherwise ``native`` may make what runs packets instead of generated Python
+    (:mod:`softswitch.native`).
     """
 
     queued_type = Queued
@@ -157,15 +184,17 @@ class Switch:
         drop_port: int = DROP_PORT,
         seed: int = 0,
         tracer: Tracer | None = None,
+        native: Native | None = None,
     ) -> None:
         spec = program.ir
         self.program = program
         self.cpu_port = cpu_port
         self.drop_port = drop_port
+        self.seed = seed
         self.random = random.Random(seed)
         self.on_digest: OnDigest | None = None
         self.max_port = (1 << _width(spec, "ingress_port")) - 1
-        self.packet_counts = [0, 0]
+        self.packet_counts: MutableSequence[int] | memoryview[int] = [0, 0]
         self._dropped: dict[str, int] = {}
         self._parser_errors: dict[str, int] = {}
         self._overruns: dict[str, int] = {}
@@ -182,11 +211,15 @@ class Switch:
         self.selectors = {
             p.name: hashes.make(p.selector.algorithm) for p in spec.profiles.values() if p.selector is not None
         }
-        self.multicast_groups: dict[int, Sequence[tuple[int, int]]] = {}
-        self.clone_sessions: dict[int, CloneSession] = {}
-        self.value_sets: dict[str, ValueSet] = {name: ValueSet() for name in spec.value_sets}
+        self.multicast_groups: MutableMapping[int, Sequence[tuple[int, int]]] = {}
+        self.clone_sessions: MutableMapping[int, CloneSession] = {}
+        self.value_sets: Mapping[str, ValueSet] = {name: ValueSet() for name in spec.value_sets}
         self.traced = tracer is not None
-        if tracer is None:
+        self.native: NativeHalf | None = None
+        if native is not None and tracer is None:
+            self.native = native(self)
+            self.ingress, self.egress = self.native.ingress, self.native.egress
+        elif tracer is None:
             self.ingress, self.egress = program.build(self)
         else:
             # Only traced switches need the events, whose classes take a tenth of a switch's start to build.
@@ -196,6 +229,8 @@ class Switch:
 
     def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:
         """Return (port, packet) of everything that leaves in consequence of a packet, as if no queue ever filled."""
+        if self.native is not None:
+            return self.native.process(port, data, now_ns)
         waiting = self.ingress(port, data, now_ns)
         sent: list[tuple[int, bytes]] = []
         passes = 0
@@ -213,9 +248,16 @@ class Switch:
             waiting = following
         return sent
 
+    def batch(self) -> AbstractContextManager[None]:
+        """Return a context in which several writes become one: packets see all of them at once, at its end."""
+        return nullcontext() if self.native is None else self.native.batch()
+
     @property
     def stats(self) -> Stats:
         packets_in, packets_out = self.packet_counts
+        if self.native is not None:
+            errors = {self._error_names.get(code, str(code)): count for code, count in self.native.errors.items()}
+            return Stats(packets_in, packets_out, self.native.dropped, errors, self.native.overruns)
         return Stats(packets_in, packets_out, dict(self._dropped), dict(self._parser_errors), dict(self._overruns))
 
     # ----------------------------------------------------------------------------------- called by generated code

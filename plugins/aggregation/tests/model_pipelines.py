@@ -13,6 +13,7 @@ from echelon.targets.virtual import VirtualSwitches
 from echelon_aggregation.installed import TreeRun
 from echelon_aggregation.wire import PORT, decode
 from plugins.aggregation.tests.reference_switch import Datagram, Entry, Member, Switch
+from softswitch.native.fabric import NativeSwitch
 from softswitch.virtual import VirtualSwitch
 
 SHIM_AT, PACKET_AT = 42, 62
@@ -77,5 +78,5 @@ class ModelPipelines:
 def install_model(testbed: VirtualSwitches, fabric: Fabric, tree: TreeRun) -> None:
     """Make the only switch do what the model does."""
     node = testbed.switches["tor"]
-    assert isinstance(node, VirtualSwitch)
+    assert isinstance(node, VirtualSwitch | NativeSwitch)
     node.switch = ModelPipelines(fabric, tree)

@@ -19,7 +19,13 @@ ROUNDS = 7
 
 def configured() -> tuple[Switch, Twin]:
     """Return a switch and a twin with 64 deadline-ranked flows of 8 jobs, as `echelon` would install them."""
-    switch, twin = Switch(load_program(program().binary.read_bytes())), Twin()
+    switch = Switch(load_program(program().binary.read_bytes()))
+    return switch, configure(switch)
+
+
+def configure(switch: Switch) -> Twin:
+    """Write these flows to a switch, and return their twin."""
+    twin = Twin()
     ingress = "EchelonIngress."
     for flow in range(FLOWS):
         job, index = divmod(flow, 8)
@@ -47,7 +53,7 @@ def configured() -> tuple[Switch, Twin]:
         switch.tables["EchelonEgress.queue_depth.ecn_threshold"].insert(
             (2, queue), 0, "EchelonEgress.queue_depth.mark_from", [64]
         )
-    return switch, twin
+    return twin
 
 
 def traffic() -> list[bytes]:

@@ -51,6 +51,8 @@ class SwitchOptions:
     given: argparse.Namespace
     """All options as they were given: those of the servers are among them."""
     seed: int
+    engine: str
+    """auto, native or python."""
     pcap: Path | None
     log_console: bool
     log_file: Path | None

@@ -12,6 +12,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from softswitch.cli.engine_option import add_engine
+
 if TYPE_CHECKING:
     from softswitch import Program
     from softswitch.stf import Result
@@ -26,12 +28,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("test", type=Path, help="the test (.stf)")
     parser.add_argument("--trace", action="store_true", help="trace the packets behind expectations that are not met")
+    add_engine(parser)
     parser.add_argument("--p4info", type=Path, metavar="FILE", help="the P4Info (text) whose aliases the test may use")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the test; return 1 if an expectation is not met."""
+    from ctoolchain import compilers
     from softswitch import load_program
+    from softswitch.native.choice import Choice
     from softswitch.stf import StfError, parse, read_aliases, run
 
     try:
@@ -43,10 +48,13 @@ def run(options: argparse.Namespace) -> int:
         for entry in others:
             found = entry.load()(options.program, parse(text, str(options.test)), str(options.test))
             return 0 if _report(found, options.test) else 1
-        program = load_program(options.program.read_bytes(), str(options.program))
+        program = load_program(options.program.read_bytes(), str(options.program), compiled=False)
+        # A test is over before a slower compiler could gain anything.
+        choice = Choice(options.engine, compilers()[-1:])
+        native = choice(program)
         aliases = {} if options.p4info is None else read_aliases(options.p4info)
         commands = parse(text, str(options.test))
-        result = run(program, commands, str(options.test), aliases)
+        result = run(program, commands, str(options.test), aliases, native)
     except StfError as error:
         raise ValueError(str(error)) from None
     if _report(result, options.test):

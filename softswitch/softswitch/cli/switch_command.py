@@ -11,6 +11,7 @@ import os
 import re
 from pathlib import Path
 
+from softswitch.cli.engine_option import add_engine
 from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
 from softswitch.cli.services import services
 
@@ -103,6 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         service.add_arguments(more)
     add("--queue-depth", type=_number(1, 1 << 40), metavar="BYTES", help="depth of each queue (default 1 MiB)")
     add("--seed", type=int, default=0, help="seed of the program's random numbers (default 0)")
+    add_engine(more)
 
     without = parser.add_argument_group("accepted without effect, for launch scripts written for simple_switch_grpc")
     for name in ("--thrift-port", "--notifications-addr", "--max-port-count", "--log-file-max-size"):
@@ -205,6 +207,7 @@ def checked(options: argparse.Namespace) -> SwitchOptions:
         asked=asked,
         given=options,
         seed=options.seed,
+        engine=options.engine,
         pcap=options.pcap,
         log_console=options.log_console,
         log_file=options.log_file,

@@ -15,7 +15,7 @@ from .values import Int, comparison, const, mask, unsigned
 STATE_LIMIT = 1 << 12
 """The number of visits of states by transitions back after which parsing ends with ParserTimeout."""
 
-_ERRORS = {
+ERRORS = {
     "PacketTooShort": 1,
     "NoMatch": 2,
     "StackOutOfBounds": 3,
@@ -53,15 +53,15 @@ class ParserWriter:
         self.actions = ActionWriter(stage, in_parser=True)
         self.labels: dict[str, int] = {}
         self._pending: list[str] = []
-        self._cyclic = _is_cyclic(self.program.parser)
+        self._cyclic = is_cyclic(self.program.parser)
 
     def write(self) -> None:
         out, parser = self.stage.out, self.program.parser
         if parser.initial is None:
             out("off = 0")
             return
-        entries = _entries(parser)
-        shared = [name for name, count in entries.items() if count > 1]
+        counts = entries(parser)
+        shared = [name for name, count in counts.items() if count > 1]
         self.labels = {name: i + 1 for i, name in enumerate(shared)}
         if not self._has_labels_or_depth(parser.initial):
             with out.block("while 1"):
@@ -225,7 +225,7 @@ class ParserWriter:
                 self._error("PacketTooShort", position.copy())
 
     def _error(self, name: str, position: _Position) -> None:
-        self._error_code(str(self.program.errors.get(name, _ERRORS[name])), position)
+        self._error_code(str(self.program.errors.get(name, ERRORS[name])), position)
 
     def _error_code(self, code: str, position: _Position) -> None:
         self._set_offset(position)
@@ -330,7 +330,7 @@ def _target(op: ir.Extract) -> str:
     return op.target.name if isinstance(op.target, ir.HeaderRef) else f"{op.target.name}.next"
 
 
-def _entries(parser: ir.Parser) -> Mapping[str, int]:
+def entries(parser: ir.Parser) -> Mapping[str, int]:
     """Return the number of transitions that lead to each reachable state; the start counts as one."""
     assert parser.initial is not None
     counts = {parser.initial: 1}
@@ -348,7 +348,7 @@ def _entries(parser: ir.Parser) -> Mapping[str, int]:
     return counts
 
 
-def _is_cyclic(parser: ir.Parser) -> bool:
+def is_cyclic(parser: ir.Parser) -> bool:
     """Return whether some state can be reached from itself, by removing states without successors until none is
     left."""
     left = {

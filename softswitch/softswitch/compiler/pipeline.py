@@ -33,7 +33,7 @@ class PipelineWriter:
         self.pipeline = pipeline
         self.nodes = pipeline.nodes
         self.actions = ActionWriter(stage)
-        self.order = _topological(pipeline)
+        self.order = topological(pipeline)
         self._joins = _joins(self.order, self.nodes)
         self._budget = 0
 
@@ -142,7 +142,7 @@ def _actions(node: ir.Node) -> tuple[int, ...]:
     return (node.action,) if isinstance(node, ir.DirectCall) else ()
 
 
-def _topological(pipeline: ir.PipelineSpec) -> list[str]:
+def topological(pipeline: ir.PipelineSpec) -> list[str]:
     """Return the reachable nodes, each before its successors."""
     order: list[str] = []
     done: set[str] = set()

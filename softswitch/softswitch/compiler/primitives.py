@@ -52,7 +52,7 @@ _ARITY = {
     "_jump_if_zero": 2,
 }
 
-_OPERATORS = {
+OPERATORS = {
     "add": "+",
     "add_to_field": "+",
     "subtract": "-",
@@ -67,7 +67,7 @@ _OPERATORS = {
 
 _WORD = (1 << 64) - 1
 
-_ONLY_IN = {
+ONLY_IN = {
     "generate_digest": "ingress",
     "clone_ingress_pkt_to_egress": "ingress",
     "resubmit": "ingress",
@@ -108,10 +108,10 @@ class PrimitiveWriter:
     def primitive(self, primitive: ir.Primitive, params: tuple[Int, ...]) -> None:
         op, place = primitive.op, primitive.place
         check_arity(primitive)
-        only = _ONLY_IN.get(op)
+        only = ONLY_IN.get(op)
         if only is not None and (self.in_parser or only not in ("control", self.stage.kind)):
             raise ProgramError(place, f"primitive '{op}' can be used in {only} only")
-        name = "operate" if op in _OPERATORS else op.strip("_")
+        name = "operate" if op in OPERATORS else op.strip("_")
         writer: Callable[[ir.Primitive, Expressions], None] = getattr(self, f"_{name}")
         origin = primitive.origin
         self.stage.trace("statement", repr(op), repr(origin and origin.text), repr(origin and str(origin)))
@@ -127,7 +127,7 @@ class PrimitiveWriter:
         """Write an operation whose operands are the last two arguments."""
         left, right = (expressions.number(arg) for arg in primitive.args[-2:])
         try:
-            value = arithmetic(_OPERATORS[primitive.op], left, right)
+            value = arithmetic(OPERATORS[primitive.op], left, right)
         except ValueError as error:
             raise expressions.fail(str(error)) from None
         self.stage.assign_to(primitive.args[0], value, expressions)

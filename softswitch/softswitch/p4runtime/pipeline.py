@@ -81,7 +81,7 @@ class Pipeline:
         self.config = config
         try:
             info = index_p4info(config.p4info)
-            self.switch = make_switch(load_program(config.p4_device_config, "p4_device_config"))
+            self.switch = make_switch(load_program(config.p4_device_config, "p4_device_config", compiled=False))
             self._build(info, list_ids, now_ns)
         except (P4InfoError, ProgramError) as error:
             raise RefusedError(Code.INVALID_ARGUMENT, f"the pipeline cannot be realized: {error}") from None

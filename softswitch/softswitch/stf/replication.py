@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from typing import Protocol
 
 from softswitch import CloneSession
@@ -11,8 +11,10 @@ from softswitch import CloneSession
 class Replicating(Protocol):
     """A switch with multicast groups and clone sessions."""
 
-    multicast_groups: dict[int, Sequence[tuple[int, int]]]
-    clone_sessions: dict[int, CloneSession]
+    @property
+    def multicast_groups(self) -> MutableMapping[int, Sequence[tuple[int, int]]]: ...
+    @property
+    def clone_sessions(self) -> MutableMapping[int, CloneSession]: ...
 
 
 class Replication:

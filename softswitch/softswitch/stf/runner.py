@@ -17,6 +17,7 @@ from fractions import Fraction
 from functools import singledispatchmethod
 
 from softswitch import ActionProfile, Entry, KeyElement, MeterConfig, Program, Switch, Table
+from softswitch.switch import Native
 from softswitch.valuesets import ValueElement
 
 from .commands import (
@@ -50,12 +51,19 @@ COMPARE: Mapping[str, Callable[[int, int], bool]] = {
 }
 
 
-def run(program: Program, commands: Sequence[Command], file: str, aliases: Mapping[str, str] | None = None) -> Result:
+def run(
+    program: Program,
+    commands: Sequence[Command],
+    file: str,
+    aliases: Mapping[str, str] | None = None,
+    native: Native | None = None,
+) -> Result:
     """Run a test on a new switch. ``file`` is used in messages; ``aliases`` are other names of the program's objects.
+    ``native`` makes what runs packets in place of Python.
 
     Raises :class:`StfError` for a command that does not fit the program.
     """
-    test = Run(Switch(program), file, aliases or {})
+    test = Run(Switch(program, native=native), file, aliases or {})
     for command in commands:
         test.execute(command)
     return test.result()

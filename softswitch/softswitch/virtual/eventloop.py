@@ -5,6 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import Protocol
+
+
+class Loop(Protocol):
+    """A clock that jumps from event to event, as `EventLoop` is."""
+
+    @property
+    def now_ns(self) -> int: ...
+    @property
+    def pending(self) -> int: ...
+    def at(self, time_ns: int, callback: Callable[..., object], *args: object) -> None: ...
+    def after(self, delay_ns: int, callback: Callable[..., object], *args: object) -> None: ...
+    def stop(self) -> None: ...
+    def run(self, until_ns: int | None = None, max_events: int | None = None) -> int: ...
+
+
+def check_time(time_ns: int, now_ns: int) -> None:
+    """Raise ValueError for a time in the past, TypeError for anything but an integer."""
+    if time_ns < now_ns:
+        raise ValueError(f"time_ns: {time_ns} is in the past (it is {now_ns})")
+    if not isinstance(time_ns, int):
+        raise TypeError(f"time_ns: {time_ns!r} is not a whole number of nanoseconds")
 
 
 class EventLoop:
@@ -23,10 +45,8 @@ class EventLoop:
     def at(self, time_ns: int, callback: Callable[..., object], *args: object) -> None:
         """Call `callback(*args)` at `time_ns`. Raise ValueError for a time in the past, TypeError for anything but
         an integer."""
-        if time_ns < self.now_ns:
-            raise ValueError(f"time_ns: {time_ns} is in the past (it is {self.now_ns})")
-        if not isinstance(time_ns, int):
-            raise TypeError(f"time_ns: {time_ns!r} is not a whole number of nanoseconds")
+        if time_ns < self.now_ns or not isinstance(time_ns, int):
+            check_time(time_ns, self.now_ns)
         self._scheduled += 1
         heappush(self._events, (time_ns, self._scheduled, callback, args))
 

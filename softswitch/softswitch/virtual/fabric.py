@@ -2,16 +2,83 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
+from softswitch.tm import PortScheduler
 from softswitch.virtual.conservation import Conservation, ConservationError, SwitchAccount, WireAccount
-from softswitch.virtual.eventloop import EventLoop
-from softswitch.virtual.host import VirtualHost
-from softswitch.virtual.switch import Pipelines, VirtualSwitch
+from softswitch.virtual.eventloop import Loop
+from softswitch.virtual.host import Urgency, VirtualHost
+from softswitch.virtual.switch import Pipelines, VirtualDrop, VirtualSwitch
 from softswitch.virtual.wire import Wire
 
-Endpoint = tuple[VirtualSwitch | VirtualHost | str, int]
+
+class WireLine(Protocol):
+    """One direction of a link, as `Wire` is."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def sent_packets(self) -> int: ...
+    @property
+    def sent_bytes(self) -> int: ...
+    @property
+    def delivered_packets(self) -> int: ...
+
+
+class HostNode(Protocol):
+    """A host, as `VirtualHost` is."""
+
+    on_packet: Callable[[int, bytes], None]
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def backlog_bytes(self) -> int: ...
+    @property
+    def packets_sent(self) -> int: ...
+    @property
+    def packets_received(self) -> int: ...
+    @property
+    def packets_dropped(self) -> int: ...
+    def check_free(self, port: int) -> None: ...
+    def attach(self, port: int, wire: Any) -> None: ...
+    def send(self, data: bytes, urgency: Urgency | None = None) -> None: ...
+    def receive(self, port: int, data: bytes) -> None: ...
+
+
+class SwitchNode(Protocol):
+    """A switch, as `VirtualSwitch` is."""
+
+    switch: Pipelines
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def ports(self) -> dict[int, PortScheduler]: ...
+    @property
+    def packets_in(self) -> int: ...
+    @property
+    def packets_injected(self) -> int: ...
+    @property
+    def packets_out(self) -> int: ...
+    @property
+    def replicated(self) -> int: ...
+    @property
+    def dropped(self) -> Counter[VirtualDrop]: ...
+    @property
+    def packets_dropped(self) -> int: ...
+    @property
+    def packets_queued(self) -> int: ...
+    def check_free(self, port: int) -> None: ...
+    def attach(self, port: int, wire: Any) -> None: ...
+    def inject(self, port: int, data: bytes) -> None: ...
+    def receive(self, port: int, data: bytes) -> None: ...
+
+
+Endpoint = tuple[SwitchNode | HostNode | str, int]
 """A node, or its name, and a port of it; the port of a host is 0."""
 
 
@@ -19,29 +86,29 @@ Endpoint = tuple[VirtualSwitch | VirtualHost | str, int]
 class Link:
     """The two directions of a link, in the order in which its ends were given."""
 
-    forward: Wire
-    backward: Wire
+    forward: WireLine
+    backward: WireLine
 
 
 class VirtualFabric:
     """Nodes and links on one event loop. Node names are unique. Raises ValueError for a fabric that cannot be built."""
 
-    def __init__(self, loop: EventLoop) -> None:
+    def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self.switches: dict[str, VirtualSwitch] = {}
-        self.hosts: dict[str, VirtualHost] = {}
+        self.switches: dict[str, SwitchNode] = {}
+        self.hosts: dict[str, HostNode] = {}
         self.links: list[Link] = []
 
-    def add_switch(self, name: str, switch: Pipelines) -> VirtualSwitch:
+    def add_switch(self, name: str, switch: Pipelines) -> SwitchNode:
         """Add a switch without links."""
         self._check_new(name)
-        node = self.switches[name] = VirtualSwitch(self.loop, name, switch)
+        node = self.switches[name] = self._new_switch(name, switch)
         return node
 
-    def add_host(self, name: str, on_packet: Callable[[int, bytes], None]) -> VirtualHost:
+    def add_host(self, name: str, on_packet: Callable[[int, bytes], None]) -> HostNode:
         """Add a host without a link; `on_packet(now_ns, data)` receives what arrives there."""
         self._check_new(name)
-        node = self.hosts[name] = VirtualHost(self.loop, name, on_packet)
+        node = self.hosts[name] = self._new_host(name, on_packet)
         return node
 
     def connect(self, one: Endpoint, other: Endpoint, rate_bps: int, delay_ns: int) -> Link:
@@ -50,7 +117,7 @@ class VirtualFabric:
         if ends[0] == ends[1]:
             raise ValueError(f"{ends[0][0].name}: port {ends[0][1]} cannot be connected to itself")
         link = Link(
-            Wire(self.loop, ends[0], ends[1], rate_bps, delay_ns), Wire(self.loop, ends[1], ends[0], rate_bps, delay_ns)
+            self._new_wire(ends[0], ends[1], rate_bps, delay_ns), self._new_wire(ends[1], ends[0], rate_bps, delay_ns)
         )
         for (node, port), wire in zip(ends, (link.forward, link.backward), strict=True):
             node.attach(port, wire)
@@ -92,11 +159,20 @@ class VirtualFabric:
         if faults:
             raise ConservationError(f"at {self.loop.now_ns} ns: " + "; ".join(faults))
 
+    def _new_switch(self, name: str, switch: Pipelines) -> SwitchNode:
+        return VirtualSwitch(self.loop, name, switch)
+
+    def _new_host(self, name: str, on_packet: Callable[[int, bytes], None]) -> HostNode:
+        return VirtualHost(self.loop, name, on_packet)
+
+    def _new_wire(self, source: Any, destination: Any, rate_bps: int, delay_ns: int) -> WireLine:
+        return Wire(self.loop, source, destination, rate_bps, delay_ns)
+
     def _check_new(self, name: str) -> None:
         if name in self.switches or name in self.hosts:
             raise ValueError(f"{name}: there already is a node of that name")
 
-    def _free_port(self, endpoint: Endpoint) -> tuple[VirtualSwitch | VirtualHost, int]:
+    def _free_port(self, endpoint: Endpoint) -> tuple[SwitchNode | HostNode, int]:
         node, port = endpoint
         if isinstance(node, str):
             known = self.switches.get(node) or self.hosts.get(node)

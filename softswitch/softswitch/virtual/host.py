@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from softswitch.virtual.eventloop import EventLoop
+from softswitch.virtual.eventloop import Loop
 from softswitch.virtual.wire import Wire
 
 Urgency = Callable[[int], tuple[float, ...]]
@@ -27,7 +27,6 @@ class VirtualHost:
         "_unranked",
         "backlog_bytes",
         "name",
-        "on_idle",
         "on_packet",
         "packets_dropped",
         "packets_received",
@@ -35,7 +34,7 @@ class VirtualHost:
         "wire",
     )
 
-    def __init__(self, loop: EventLoop, name: str, on_packet: Callable[[int, bytes], None]) -> None:
+    def __init__(self, loop: Loop, name: str, on_packet: Callable[[int, bytes], None]) -> None:
         self._loop = loop
         self._unranked: deque[bytes] = deque()
         self._ranked: dict[Urgency, deque[bytes]] = {}
@@ -46,8 +45,6 @@ class VirtualHost:
         self.name = name
         self.on_packet = on_packet
         """A callback with the time and the packet for each packet that arrives."""
-        self.on_idle: Callable[[int], None] | None = None
-        """A callback with the time when the last bit has left and nothing waits. Set it before sending."""
         self.wire: Wire | None = None
         """The outgoing wire; None until connected."""
         self.backlog_bytes = 0
@@ -91,7 +88,7 @@ class VirtualHost:
     def _transmit(self, wire: Wire, data: bytes) -> None:
         self.packets_sent += 1
         wire.transmit(data)
-        if self.backlog_bytes or self.on_idle is not None:
+        if self.backlog_bytes:
             self._wake(wire)
 
     def _take(self) -> bytes:
@@ -122,5 +119,3 @@ class VirtualHost:
             data = self._take()
             self.backlog_bytes -= len(data)
             self._transmit(wire, data)
-        elif self.on_idle is not None:
-            self.on_idle(self._loop.now_ns)

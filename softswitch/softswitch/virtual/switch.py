@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol, cast
 
 from softswitch.tm import Dequeued, PortScheduler
-from softswitch.virtual.eventloop import EventLoop
+from softswitch.virtual.eventloop import Loop
 from softswitch.virtual.wire import Wire
 
 
@@ -92,7 +92,7 @@ class VirtualSwitch:
         "switch",
     )
 
-    def __init__(self, loop: EventLoop, name: str, switch: Pipelines) -> None:
+    def __init__(self, loop: Loop, name: str, switch: Pipelines) -> None:
         self._loop = loop
         self._outlets: dict[int, _Outlet] = {}
         self._unlinked = 0  # packets about to pass egress at ports without a link

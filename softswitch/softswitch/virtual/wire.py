@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from softswitch.tm import Pacer
-from softswitch.virtual.eventloop import EventLoop
+from softswitch.virtual.eventloop import Loop
 
 
 class Node(Protocol):
@@ -39,7 +39,7 @@ class Wire:
     )
 
     def __init__(
-        self, loop: EventLoop, source: tuple[Node, int], destination: tuple[Node, int], rate_bps: int, delay_ns: int
+        self, loop: Loop, source: tuple[Node, int], destination: tuple[Node, int], rate_bps: int, delay_ns: int
     ) -> None:
         if delay_ns < 0:
             raise ValueError(f"delay_ns: {delay_ns} is negative")

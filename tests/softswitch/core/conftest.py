@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ctoolchain import compilers
 from softswitch import Program, Switch, load_program
+from softswitch.native.choice import Choice
 
 PROGRAMS = Path(__file__).parent.parent / "programs"
 
@@ -29,7 +31,8 @@ def programs() -> Path:
     return PROGRAMS
 
 
-@pytest.fixture(scope="session")
-def new_switch() -> Callable[[str], Switch]:
-    """Return a function that makes a switch for a program, given its name."""
-    return lambda name: Switch(_program(name))
+@pytest.fixture(scope="session", params=["python", "native"])
+def new_switch(request: pytest.FixtureRequest) -> Callable[[str], Switch]:
+    """Return a function that makes a switch for a program, given its name, with each engine in turn."""
+    choice = Choice(request.param, compilers()[-1:])
+    return lambda name: Switch(_program(name), native=choice(_program(name)))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softswitch import BadEntry, DuplicateEntry, NoSuchEntry, Switch, Table, TableFull
+from softswitch import BadEntry, DuplicateEntry, NoSuchEntry, Switch, Table, TableFull, load_program
 from tests.drawing import examples
 
 MISS = 0xFFFF
@@ -254,9 +255,9 @@ def test_an_action_that_does_not_fit_is_refused_by_name(
     assert reason in str(caught.value)
 
 
-def test_changes_of_one_entry_do_not_rebuild_a_large_ternary_table(new_switch: Callable[[str], Switch]) -> None:
+def test_changes_of_one_entry_do_not_rebuild_a_large_ternary_table(programs: Path) -> None:
     """Entries of equal masks share one dictionary: only the order of masks is sorted."""
-    switch = new_switch("matching")
+    switch = Switch(load_program((programs / "matching.json").read_bytes()))
     table: Table = switch.tables["I.masked"]
     for i in range(200):
         table.insert(((i, 0xFFFFFFFF), 0), 5, "I.answer", (i, 2))

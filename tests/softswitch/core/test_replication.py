@@ -76,7 +76,7 @@ def test_clone_at_the_end_of_egress_is_of_the_packet_as_it_left(switch: Switch) 
 def test_clones_are_cut_and_queued_as_the_session_says(switch: Switch, ask: int) -> None:
     switch.clone_sessions[7] = CloneSession([(4, 0)], truncate_bytes=15, queue=5)
     queued = switch.ingress(3, request(ask), 0)
-    departures = [d for q in queued for d in switch.egress(q, 0, 0, 0, 0)]
+    departures = [d for q in queued if q.port != 4 for d in switch.egress(q, 0, 0, 0, 0)]
     clones = [q for q in queued if q.port == 4] + [q for d in departures for q in d.requeue]
     assert [(q.port, q.queue, q.length_bytes) for q in clones] == [(4, 5, 15)]
     ((departure,),) = [switch.egress(q, 0, 0, 0, 0) for q in clones]

@@ -6,6 +6,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -43,9 +44,13 @@ def receive(listening: socket.socket) -> bytes:
     return data
 
 
-@pytest.fixture
+@pytest.fixture(params=["native", "python"])
 def switched(
-    namespace: Any, start: Callable[..., Any], connect: Callable[..., Any], tmp_path: Path
+    namespace: Any,
+    start: Callable[..., Any],
+    connect: Callable[..., Any],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> Callable[..., Switch]:
     """Return a function that starts a switch in the namespace.
 
@@ -56,7 +61,9 @@ def switched(
         interfaces = [f"--interface={port}@a{port}" for port in range(ports)]
         # A controller outside the namespace reaches it by a Unix socket.
         address = f"unix:{tmp_path}/grpc"
-        inside = start(PROGRAM, "--p4info", P4INFO, *interfaces, *options, prefix=namespace.prefix, address=address)
+        engine = "--engine", request.param
+        given = PROGRAM, "--p4info", P4INFO, *interfaces, *engine, *options
+        inside = start(*given, prefix=namespace.prefix, address=address)
         controller = connect(address)
         controller.forward(ONE, 0, 1)
         return inside, controller
@@ -98,6 +105,33 @@ def test_order_is_kept_all_around_the_ring(namespace: Any, switched: Callable[..
                 left.send(frame(number=number))
             for number in range(first, first + 50):
                 assert receive(right) == frame(number=number)
+
+
+def test_writes_stop_no_packet(namespace: Any, switched: Callable[..., Switch]) -> None:
+    namespace.veth("a0", "a1")
+    switch, controller = switched()
+    done = threading.Event()
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        while not done.is_set():
+            written += 1
+            controller.forward(bytes([4]) + written.to_bytes(5, "big"), 0, 1)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with namespace.socket("a0_h") as left, namespace.socket("a1_h") as right:
+        for first in range(0, 5000, 50):
+            for number in range(first, first + 50):
+                left.send(frame(number=number))
+            for number in range(first, first + 50):
+                assert receive(right) == frame(number=number)
+    done.set()
+    writer.join()
+    assert written > 10
+    _, errors = switch.stop()
+    assert "dropped" not in errors.rpartition("┘")[2]
 
 
 def test_an_interface_that_vanishes_comes_back_and_the_others_go_on(

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ctoolchain import compilers
 from softswitch import Program, Switch, load_program
+from softswitch.native.choice import Choice
 from softswitch.stf import Run, StfError, parse, run
 from tests.softswitch.stf.compiling import available, committed_form, compile_p4
 
@@ -36,9 +38,11 @@ def through(switch: Switch, data: str) -> bytes:
     return packet
 
 
+@pytest.mark.parametrize("engine", ["python", "native"])
 @pytest.mark.parametrize("name", NAMES)
-def test_program_does_what_its_test_expects(name: str) -> None:
-    result = run(program(name), parse(statements(name), f"{name}.stf"), f"{name}.stf")
+def test_program_does_what_its_test_expects(name: str, engine: str) -> None:
+    native = Choice(engine, compilers()[-1:])(program(name))
+    result = run(program(name), parse(statements(name), f"{name}.stf"), f"{name}.stf", native=native)
     assert [str(failure) for failure in result.failures] == []
     assert result.expectations > 5
 

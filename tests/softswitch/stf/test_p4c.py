@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from ctoolchain import compilers
 from softswitch import SoftswitchError, load_program
+from softswitch.native.choice import Choice
 from softswitch.stf import StfError, parse, run
 from tests.softswitch.stf.compiling import CompileError, available, compile_json
 
@@ -63,11 +65,12 @@ def expected_failures() -> set[str]:
     return set(re.findall(r"^\s*testdata/(\S+\.p4)\b", build.read_text(), re.MULTILINE))
 
 
-def fault(source: Path, test: Path, std: str) -> str | None:
+def fault(source: Path, test: Path, std: str, engine: str) -> str | None:
     """Return the reason why a test does not pass, None if it does."""
     try:
         program = load_program(compile_json(source, std), source.name)
-        failures = run(program, parse(test.read_text(), str(test)), str(test)).failures
+        native = Choice(engine, compilers()[-1:])(program)
+        failures = run(program, parse(test.read_text(), str(test)), str(test), native=native).failures
     except CompileError as error:
         return f"{source}: p4c: {str(error)[:200]}"
     except (SoftswitchError, StfError) as error:
@@ -78,11 +81,14 @@ def fault(source: Path, test: Path, std: str) -> str | None:
 @pytest.mark.p4c
 @pytest.mark.skipif(not available(), reason="p4c-bm2-ss is not installed")
 @pytest.mark.skipif(not TESTDATA, reason="P4C_TESTDATA does not name testdata/p4_16_samples of a p4c checkout")
+@pytest.mark.parametrize("engine", ["python", "native"])
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.std)
-def test_stf_tests_of_p4c_pass(suite: Suite) -> None:
+def test_stf_tests_of_p4c_pass(suite: Suite, engine: str) -> None:
     tests = suite.tests()
-    if suite.std == "p4-14" and tests and _NO_P4_14 in (fault(tests[0].with_suffix(".p4"), tests[0], suite.std) or ""):
-        pytest.skip("this p4c was built without P4_14 (-DSUPPORT_P4_14=ON)")
+    if suite.std == "p4-14" and tests:
+        first = fault(tests[0].with_suffix(".p4"), tests[0], suite.std, engine)
+        if _NO_P4_14 in (first or ""):
+            pytest.skip("this p4c was built without P4_14 (-DSUPPORT_P4_14=ON)")
     allowed = expected_failures()
     passed: list[str] = []
     failed: dict[str, str] = {}
@@ -90,7 +96,7 @@ def test_stf_tests_of_p4c_pass(suite: Suite) -> None:
     assert len(tests) >= suite.least, f"only {len(tests)} tests found"
     for test in tests:
         source = test.with_suffix(".p4")
-        reason = fault(source, test, suite.std)
+        reason = fault(source, test, suite.std, engine)
         if reason is None:
             passed.append(test.stem)
         elif test.stem in EXCUSED:

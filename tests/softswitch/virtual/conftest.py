@@ -1,9 +1,44 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
+
+from softswitch.native.fabric import NativeFabric, NativeLoop, load_fabric
+
+
+def _native_loop(now_ns: int = 0) -> NativeLoop:
+    native = load_fabric()
+    assert native is not None
+    return NativeLoop(native, now_ns)
+
+
+_IN_C = {"EventLoop": _native_loop, "VirtualFabric": NativeFabric}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let tests use virtual time in Python, then in C."""
+    if hasattr(metafunc.module, "EventLoop"):
+        metafunc.parametrize("virtual_time", ["python", "c"], indirect=True, scope="module")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def virtual_time(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Give a module the virtual time that its parameter names."""
+    if getattr(request, "param", "python") == "python":
+        yield
+        return
+    if load_fabric() is None:
+        pytest.skip("no C compiler")
+    before = {name: getattr(request.module, name, None) for name in _IN_C}
+    for name, in_c in _IN_C.items():
+        if before[name] is not None:
+            setattr(request.module, name, in_c)
+    yield
+    for name, was in before.items():
+        if was is not None:
+            setattr(request.module, name, was)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from softswitch.tm import QueueConfig
-from softswitch.virtual import ConservationError, EventLoop, VirtualDrop, VirtualFabric, VirtualHost, VirtualSwitch
+from softswitch.virtual import ConservationError, EventLoop, VirtualDrop, VirtualFabric
+from softswitch.virtual.fabric import HostNode, SwitchNode
 from tests.drawing import examples
 
 GBPS = 10**9
@@ -21,9 +22,9 @@ class Star:
 
     def __init__(self, switch: Any, hosts: int = 3, rate_bps: int = GBPS, delay_ns: int = 100) -> None:
         self.fabric = VirtualFabric(EventLoop())
-        self.switch: VirtualSwitch = self.fabric.add_switch("s", switch)
+        self.switch: SwitchNode = self.fabric.add_switch("s", switch)
         self.received: dict[int, list[tuple[int, bytes]]] = {port: [] for port in range(hosts)}
-        self.hosts: list[VirtualHost] = []
+        self.hosts: list[HostNode] = []
         for port in range(hosts):
             self.hosts.append(self.fabric.add_host(f"h{port}", self._receiver(port)))
             self.fabric.connect(("s", port), (f"h{port}", 0), rate_bps, delay_ns)
@@ -319,14 +320,19 @@ def test_two_runs_are_equal(stand_in: Any) -> None:
     assert run() == run()
 
 
+def books(of: Any) -> Any:
+    """Return what counts the packets of a switch or of a wire: in C, a structure of its own."""
+    return getattr(of, "node", getattr(of, "wire", of))
+
+
 def test_a_lost_packet_is_found(stand_in: Any) -> None:
     star = Star(stand_in(by_first_bytes))
     for _ in range(3):
         star.hosts[0].send(packet(1))
     star.fabric.run(until_ns=15_000)
     star.fabric.check()
-    star.switch.ports[1].enqueue(0, None, 100, 15_000)  # behind the switch's back
-    with pytest.raises(ConservationError, match=r"at 15000 ns: switch s: -1 packets missing .*1 queued"):
+    books(star.switch).packets_out += 1
+    with pytest.raises(ConservationError, match=r"at 15000 ns: switch s: -1 packets missing .*0 queued"):
         star.fabric.check()
 
 
@@ -339,8 +345,8 @@ def test_a_packet_received_from_nowhere_is_found(stand_in: Any) -> None:
 
 def test_a_packet_lost_on_a_wire_is_found(stand_in: Any) -> None:
     star = Star(stand_in(by_first_bytes))
-    star.fabric.links[0].backward.sent_packets += 1
-    star.switch.packets_in += 1
+    books(star.fabric.links[0].backward).sent_packets += 1
+    books(star.switch).packets_in += 1
     with pytest.raises(
         ConservationError, match=r"switch s: 1 packets missing.*; wire h0:0 -> s:0: 1 sent, 0 delivered"
     ):

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from softswitch.virtual import EventLoop, VirtualFabric, VirtualHost
+from softswitch.virtual import EventLoop, VirtualFabric
+from softswitch.virtual.fabric import HostNode
 
 Arrivals = list[tuple[int, bytes]]
 
 
-def pair(rate_bps: int, delay_ns: int) -> tuple[VirtualFabric, VirtualHost, VirtualHost, Arrivals, Arrivals]:
+def pair(rate_bps: int, delay_ns: int) -> tuple[VirtualFabric, HostNode, HostNode, Arrivals, Arrivals]:
     fabric = VirtualFabric(EventLoop())
     at_a: Arrivals = []
     at_b: Arrivals = []
@@ -87,31 +88,11 @@ def test_the_most_urgent_packet_goes_first_and_others_take_turns_with_it() -> No
     assert b" ".join(data for _, data in at_b) == b"first stays A put B grows C too"
 
 
-def test_on_idle_comes_when_the_last_bit_has_left_and_may_send_on() -> None:
-    fabric, a, _, _, at_b = pair(8 * 10**9, 7)
-    idle: list[int] = []
-
-    def refill(now_ns: int) -> None:
-        idle.append(now_ns)
-        if len(idle) < 3:
-            a.send(bytes(50))
-
-    a.on_idle = refill
-    a.send(bytes(100))
-    a.send(bytes(100))
-    fabric.run()
-    assert idle == [200, 250, 300]
-    assert [now_ns for now_ns, _ in at_b] == [107, 207, 257, 307]
-
-
 def test_a_packet_given_at_the_instant_the_line_falls_idle_keeps_the_line_busy() -> None:
     fabric, a, _, _, at_b = pair(8 * 10**9, 0)
-    idle: list[int] = []
     fabric.loop.at(100, a.send, bytes(50))  # scheduled before the interface's own event at 100
-    a.on_idle = idle.append
     a.send(bytes(100))
     fabric.run()
-    assert idle == [150]
     assert [now_ns for now_ns, _ in at_b] == [100, 150]
 
 

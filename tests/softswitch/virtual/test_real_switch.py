@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from softswitch import CloneSession, Program, Switch, load_program
 from softswitch.tm import QueueConfig
-from softswitch.virtual import EventLoop, VirtualDrop, VirtualFabric, VirtualHost, VirtualSwitch
+from softswitch.virtual import EventLoop, VirtualDrop, VirtualFabric
+from softswitch.virtual.fabric import HostNode, SwitchNode
 from tests.drawing import examples
 
 FORWARD, DROP_EARLY, MULTICAST, CLONE_EARLY, CLONE_LATE, RECIRCULATE, DROP_LATE, GROW, RESUBMIT = range(9)
@@ -38,8 +39,8 @@ class Ring:
 
     def __init__(self, program: Program, rate_bps: int = 10**9) -> None:
         self.fabric = VirtualFabric(EventLoop())
-        self.switches: list[VirtualSwitch] = []
-        self.hosts: dict[tuple[int, int], VirtualHost] = {}
+        self.switches: list[SwitchNode] = []
+        self.hosts: dict[tuple[int, int], HostNode] = {}
         self.received: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
         for s in range(3):
             switch = Switch(program)

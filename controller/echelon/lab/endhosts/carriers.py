@@ -13,6 +13,7 @@ from echelon.fabric.model import Fabric
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Flow, FlowKey, Job
 from echelon.lab.endhosts.agreement import Agreement, FlowUrgency, SentBytes, acknowledgement_urgency
+from echelon.lab.endhosts.native import NativeEnds, NativeFlow, new_tally, tally_of
 from echelon.lab.endhosts.shim import (
     DISCARD_PORT_BYTES,
     HEADER_BYTES,
@@ -144,6 +145,8 @@ class HostNetwork:
     hosts: Mapping[str, HostStack]
     interfaces: Mapping[str, Interfaces] = field(default_factory=dict)
     """Those of hosts with several."""
+    ends: NativeEnds | None = None
+    """The ends of flows with a shim, if they are in C."""
 
     def assign(self, path: Sequence[str], there: bytes, back: bytes) -> None:
         """Send a connection, and what comes back, over the links that its path has at its hosts."""
@@ -180,8 +183,7 @@ class ShimCarrier:
                     f"job {job.name}: flow {flow.name} has {flow.size_bytes} bytes, but senders can count only "
                     f"{MAX_REMAINING} (make the job's data smaller)"
                 )
-        self.tally = PacketTally()
-        """The counts of the job's packets."""
+        self._tally = PacketTally()
         self._network = network
         self._job = job.name
         self._transport = transport
@@ -198,6 +200,15 @@ class ShimCarrier:
         for name, path in paths.items() if network.interfaces else ():
             address = self._addresses[name]
             network.assign(path, *(headers(of, HEADER_BYTES)[CONNECTION] for of in (address, address.reversed())))
+        self._native: dict[str, NativeFlow] = {}
+        if network.ends is not None:
+            self._counters = new_tally(network.ends)
+            self._native = {flow.name: self._in_c(network.ends, flow) for flow in job.flows}
+
+    @property
+    def tally(self) -> PacketTally:
+        """The counts of the job's packets."""
+        return tally_of(self._counters) if self._native else self._tally
 
     def open(self) -> None:
         """Do nothing, because there are no connections."""
@@ -207,6 +218,10 @@ class ShimCarrier:
 
         Flows of an iteration start after all flows of the one before have arrived.
         """
+        ranking = None if self._ranking is None else self._ranking((self._job, flow.name))
+        if self._native:
+            self._native[flow.name].start(iteration, on_complete, ranking)
+            return
         address = self._addresses[flow.name]
         epoch = iteration % 256
         key = flow_key(epoch, address.job, address.flow)
@@ -221,7 +236,6 @@ class ShimCarrier:
         known_there, known_here = destination.agreement.stamp, source.agreement.stamp
 
         urgency = answer_urgency = None
-        ranking = None if self._ranking is None else self._ranking((self._job, flow.name))
         if ranking is not None:
             now_ns = self._network.clock.now_ns
             urgency = FlowUrgency(source.agreement, source.sent, key, ranking, now_ns, size_bytes)
@@ -235,19 +249,38 @@ class ShimCarrier:
         def acknowledge(segment: AckSegment) -> None:
             answer(ack(segment, known_there(key)), answer_urgency)
 
-        receiver = FlowReceiver(size_bytes, packet_bytes, window, self.tally)
+        receiver = FlowReceiver(size_bytes, packet_bytes, window, self._tally)
         destination.flows.receive(key, receiver, acknowledge, on_complete)
         after_ns, initial = self._retransmit_after_ns, self._initial[flow.name]
-        sender = FlowSender(size_bytes, packet_bytes, window, after_ns, self.tally, initial=initial)
-        what = f"job {self._job}: flow {flow.name} from {flow.src} to {flow.dst} in iteration {iteration}"
+        sender = FlowSender(size_bytes, packet_bytes, window, after_ns, self._tally, initial=initial)
+        what = f"{self._described(flow)} in iteration {iteration}"
         self._keys[flow.name] = flow.src, key
         source.flows.send(key, sender, transmit, what, paced=self._paced)
 
     def pace(self, flow: str, rate_Bps: float | None) -> None:  # noqa: N803
         """Send a flow that is under way at this rate from now on, in bytes per second; None: no limit."""
-        if flow in self._keys:
+        if self._native:
+            self._native[flow].pace(rate_Bps)
+        elif flow in self._keys:
             host, key = self._keys[flow]
             self._network.hosts[host].flows.pace(key, rate_Bps)
+
+    def _described(self, flow: Flow) -> str:
+        return f"job {self._job}: flow {flow.name} from {flow.src} to {flow.dst}"
+
+    def _in_c(self, ends: NativeEnds, flow: Flow) -> NativeFlow:
+        return NativeFlow(
+            ends,
+            self._described(flow),
+            (flow.src, flow.dst),
+            self._addresses[flow.name],
+            flow.size_bytes,
+            self._transport,
+            self._initial[flow.name],
+            self._retransmit_after_ns,
+            self._counters,
+            self._paced,
+        )
 
     def _address(self, flow: Flow, identity: ShimIdentity) -> FlowAddress:
         # All connections of a job have one source port, whatever the flow.

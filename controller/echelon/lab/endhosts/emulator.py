@@ -38,6 +38,7 @@ from echelon.lab.endhosts.carriers import (
     tree_carrier,
 )
 from echelon.lab.endhosts.cross_traffic import CrossTraffic
+from echelon.lab.endhosts.native import NativeEnds, knows
 from echelon.lab.endhosts.shim import FlowAddress, background_frame
 from echelon.lab.endhosts.tcp.sender import TcpSettings
 from echelon.lab.endhosts.transport import NS_PER_S
@@ -46,7 +47,7 @@ from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
 from echelon.lowering.trees import JobTree
 from echelon.paths import Paths
-from echelon.targets.virtual import Clock, Interfaces, Nic
+from echelon.targets.virtual import Clock, Interfaces, NativeNetwork, Nic
 
 _BACKGROUND_PORTS = 0x8000
 
@@ -73,6 +74,7 @@ class TrainingEmulator:
     - `paced` says that `pace` will tell senders with the shim their rates.
     - `paths` are those of the plan, by job (`ShimCarrier`).
     - `trees` are those of the plan, by job: switches add up what their flows bring.
+    - `native` is the network of the interfaces, if it is in C: then so are the ends of flows with a shim.
     - `ranking` tells the rankings by which hosts order the flows with a shim that they send (`ShimCarrier`).
     - `on_iteration(job, iteration, now_ns)` is called when an iteration is finished.
 
@@ -100,6 +102,7 @@ class TrainingEmulator:
         ranking: RankingOf | None = None,
         paths: Mapping[str, Paths] | None = None,
         trees: Mapping[str, Sequence[JobTree]] | None = None,
+        native: NativeNetwork | None = None,
     ) -> None:
         self._clock = clock
         self._fabric = fabric
@@ -117,7 +120,13 @@ class TrainingEmulator:
         }
         """Hosts by name. Give each the frames that arrive at it."""
         several = {name: nic for name, nic in nics.items() if isinstance(nic, Interfaces)}
-        network = HostNetwork(clock, fabric, self.hosts, several)
+        self._ends: NativeEnds | None = None
+        # Python slows interfaces down, chooses between those of a host, and knows the orders of all rankings.
+        orders = () if ranking is None else (ranking((job.name, flow.name)) for job in jobs for flow in job.flows)
+        is_plain = not several and self._transport.host_rate_bps is None
+        if native is not None and is_plain and all(map(knows, orders)):
+            self._ends = NativeEnds(native, fabric.hosts)
+        network = HostNetwork(clock, fabric, self.hosts, several, self._ends)
         self._trees = trees or {}
         self._carriers = {job.name: self._carrier(network, job, identities) for job in jobs}
         self._executions: dict[str, JobExecution[int]] = {}
@@ -244,6 +253,8 @@ class TrainingEmulator:
             self.traffic.stop()
             for host in self.hosts.values():
                 host.close()
+            if self._ends is not None:
+                self._ends.close()
 
     def _start_background(self, index: int, traffic: Background) -> None:
         address = self._between(traffic.src, traffic.dst, _BACKGROUND_PORTS + index)

@@ -348,6 +348,14 @@ MAX_TIMEOUTS = 16
 NS_PER_S = 1_000_000_000
 
 
+def stuck(what: str, now_ns: int, host: str) -> str:
+    """Return the error for a flow from a host that gets nowhere."""
+    return (
+        f"{what}: nothing was acknowledged through {MAX_TIMEOUTS} time-outs, the last at {now_ns / NS_PER_S:.3f} s; "
+        f"check that packets can pass from {host} to its destination and back, and that its queue is served"
+    )
+
+
 @dataclass(slots=True)
 class _Sending:
     sender: FlowSender
@@ -472,11 +480,7 @@ class FlowEnds:
             sender.postpone(now_ns)
         elif now_ns >= sender.deadline_ns:
             if sender.timeouts == MAX_TIMEOUTS:
-                raise RunError(
-                    f"{sending.what}: nothing was acknowledged through {MAX_TIMEOUTS} time-outs, the last at "
-                    f"{now_ns / NS_PER_S:.3f} s; check that packets can pass from {self._host} to its "
-                    "destination and back, and that its queue is served"
-                )
+                raise RunError(stuck(sending.what, now_ns, self._host))
             for segment in sender.on_timeout(now_ns):
                 sending.transmit(segment)
         self._clock.at(sender.deadline_ns, self._on_deadline, key, sending)

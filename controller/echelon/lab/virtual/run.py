@@ -115,6 +115,7 @@ def _run(
             paced=controller.plan.reactive,
             paths=controller.plan.paths,
             trees=controller.trees,
+            native=testbed.native,
             ranking=(lambda flow: controller.plan.ranking_at_host(flow)) if controller.plan.hosts_rank else None,
         )
         if controller.plan.reactive:

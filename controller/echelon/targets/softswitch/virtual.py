@@ -15,13 +15,20 @@ from functools import partial
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
+from ctoolchain import ToolchainError
+from echelon.engine import wanted_engine
+from echelon.errors import RunError
 from echelon.fabric.model import Fabric
-from echelon.targets.virtual import Interfaces
+from echelon.targets.virtual import Interfaces, NativeClock, NativeNetwork
 from softswitch import Switch
+from softswitch.native.choice import Choice
+from softswitch.native.fabric import NativeFabric, NativeHost, NativeLoop, load_fabric
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.tm import QUEUES
-from softswitch.virtual import EventLoop, VirtualFabric, VirtualHost, VirtualSwitch
+from softswitch.virtual import EventLoop, VirtualFabric
+from softswitch.virtual.eventloop import Loop
+from softswitch.virtual.fabric import HostNode, SwitchNode
 from softswitch.virtual.switch import DepartedPacket, QueuedPacket
 
 _BATCH_EVENTS = 4096
@@ -55,6 +62,33 @@ class SwitchServer(Protocol):
 S = TypeVar("S", bound=SwitchServer)
 
 
+class _Native:
+    """A network in C."""
+
+    def __init__(self, loop: NativeLoop, nics: Mapping[str, HostNode | Interfaces]) -> None:
+        self._loop = loop
+        self._nics = nics
+        self.clock = NativeClock(**loop.addresses)
+
+    @property
+    def now_ns(self) -> int:
+        return self._loop.now_ns
+
+    def nic(self, host: str) -> int:
+        return self._host(host).address
+
+    def receive_in_c(self, host: str, receive: int, choose: int, receiver: int) -> None:
+        self._host(host).receive_in_c(receive, choose, receiver)
+
+    def when_told(self, callback: Callable[[], None], *, once: bool = True) -> int:
+        return self._loop.when_told(callback, once=once)
+
+    def _host(self, host: str) -> NativeHost:
+        nic = self._nics[host]
+        assert isinstance(nic, NativeHost)
+        return nic
+
+
 class Testbed(ABC, Generic[S]):
     """The `VirtualSwitches` of a fabric: a context manager inside which the switches' servers run on loopback.
 
@@ -67,12 +101,17 @@ class Testbed(ABC, Generic[S]):
         self, fabric: Fabric, control_latency_s: Fraction = Fraction(0), queue_bytes: int | None = None
     ) -> None:
         self._latency_ns = round(control_latency_s * 1_000_000_000)
-        self.clock = EventLoop()
+        self._engine = wanted_engine(RunError)
+        try:
+            native = load_fabric(self._engine)
+        except ToolchainError as error:
+            raise RunError(f"virtual time cannot pass in C: {error}") from None
+        self.clock: Loop = EventLoop() if native is None else NativeLoop(native)
         self._lock = threading.RLock()
-        self._network = VirtualFabric(self.clock)
+        self._network = NativeFabric(self.clock) if isinstance(self.clock, NativeLoop) else VirtualFabric(self.clock)
         self._receivers: dict[str, Callable[[int, bytes], None]] = {}
         self._decided: Callable[[], None] | None = None
-        self.nics: dict[str, VirtualHost | Interfaces] = {}
+        self.nics: dict[str, HostNode | Interfaces] = {}
         self.digests: dict[str, int] = dict.fromkeys(fabric.switches, 0)
         """Number of flow events that each switch has reported."""
         attached: dict[tuple[str, int], tuple[str, int]] = {}
@@ -101,7 +140,7 @@ class Testbed(ABC, Generic[S]):
         """The server of each switch."""
 
     @abstractmethod
-    def _serve(self, node: VirtualSwitch, device_id: int) -> S:
+    def _serve(self, node: SwitchNode, device_id: int) -> S:
         """Return the server of a switch, which gives the switch the programs that controllers bring."""
 
     @abstractmethod
@@ -126,12 +165,17 @@ class Testbed(ABC, Generic[S]):
             server.stop()
 
     @property
+    def native(self) -> NativeNetwork | None:
+        """The network, if it is in C."""
+        return _Native(self.clock, self.nics) if isinstance(self.clock, NativeLoop) else None
+
+    @property
     def addresses(self) -> Mapping[str, str]:
         """host:port of the service that holds the tables, by switch."""
         return {name: server.address for name, server in self.servers.items()}
 
     @property
-    def switches(self) -> Mapping[str, VirtualSwitch]:
+    def switches(self) -> Mapping[str, SwitchNode]:
         return self._network.switches
 
     def receive_with(self, host: str, receiver: Callable[[int, bytes], None]) -> None:
@@ -189,13 +233,14 @@ class VirtualTestbed(Testbed[Server]):
         """Return (virtual nanoseconds, kind) of every message that controllers sent to `switch`."""
         return self._devices[switch].rpc_log
 
-    def _serve(self, node: VirtualSwitch, device_id: int) -> Server:
-        device = Device(None, device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns)
+    def _serve(self, node: SwitchNode, device_id: int) -> Server:
+        choice = Choice("python" if self.native is None else self._engine)
+        device = Device(None, device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns, native=choice)
         device.on_pipeline = partial(self._program, node)
         self._devices[node.name] = device
         return Server(device)
 
-    def _program(self, node: VirtualSwitch, switch: Switch) -> None:
+    def _program(self, node: SwitchNode, switch: Switch) -> None:
         node.switch = switch
         report = switch.on_digest
         assert report is not None, "the device listens to every switch that it makes"

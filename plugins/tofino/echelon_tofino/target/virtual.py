@@ -17,7 +17,7 @@ from echelon_tofino.bfruntime.service import BfRuntime
 from echelon_tofino.bfruntime.traffic import TrafficManager
 from echelon_tofino.emulator import TofinoSwitch
 from echelon_tofino.emulator.device import OnSwitch, TofinoDevice
-from softswitch.virtual import VirtualSwitch
+from softswitch.virtual.fabric import SwitchNode
 from softswitch.virtual.switch import Pipelines
 
 _LOOK_S = 0.05
@@ -46,12 +46,12 @@ class TofinoTestbed(Testbed[BfRuntimeServer]):
         super().__init__(fabric, control_latency_s, queue_bytes)
         self._answered = threading.Condition(self._lock)
 
-    def _serve(self, node: VirtualSwitch, device_id: int) -> BfRuntimeServer:
+    def _serve(self, node: SwitchNode, device_id: int) -> BfRuntimeServer:
         traffic = TrafficManager(node.ports, lambda: self.clock.now_ns)
         self._services[node.name] = BfRuntime(self._make(traffic, partial(self._program, node)), self._lock)
         return BfRuntimeServer(self._services[node.name])
 
-    def _program(self, node: VirtualSwitch, switch: TofinoSwitch) -> None:
+    def _program(self, node: SwitchNode, switch: TofinoSwitch) -> None:
         node.switch = cast("Pipelines", switch)
         report = switch.on_digest
         assert report is not None, "the device listens to every switch that it makes"

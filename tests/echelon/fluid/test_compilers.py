@@ -22,7 +22,7 @@ for policy in ("fair", "srpt", "echelon"):
     result = simulate(scenario.jobs, scenario.fabric, made, 3)
     print([[str(time_s) for time_s in result.iteration_times_s(job.name)] for job in scenario.jobs])
 """
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def output(cache: Path, path: str, engine: str = "auto") -> list[str]:
@@ -47,7 +47,7 @@ def test_every_compiler_and_python_compute_the_same(tmp_path: Path) -> None:
     assert by_tcc == in_python
     _, *by_system = output(tmp_path / "system", os.environ["PATH"])
     assert by_system == in_python
-    (library,) = (tmp_path / "tcc" / "echelon").glob("*.so")
+    (library,) = (tmp_path / "tcc" / "softswitch").glob("*.so")
     built = library.stat().st_mtime_ns
     assert output(tmp_path / "tcc", "/nowhere")[1:] == by_tcc
     assert library.stat().st_mtime_ns == built

@@ -1,0 +1,741 @@
+/* Names and comments of transport.py, shim.py and agreement.py explain this file. */
+
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+typedef long long int64_t;
+typedef __SIZE_TYPE__ size_type;
+
+void *calloc(size_type count, size_type size);
+void *realloc(void *memory, size_type bytes);
+void free(void *memory);
+void *memcpy(void *to, const void *from, size_type bytes);
+void *memset(void *to, int byte, size_type bytes);
+
+#define NULL ((void *)0)
+
+#include "shim.h"
+
+enum { ETHERNET = 14, SHIM_AT = 42, HEADER_BYTES = 62, MOST_FRAME = 1 << 16, NS_PER_US = 1000 };
+#define MOST_AGE_US 0xffffffffll
+#define NS_PER_S 1e9
+
+typedef struct {
+    int64_t remaining, length_bytes;
+    uint32_t last, alone, prompt, resent;
+} segment;
+
+/* A part of a flow that arrived ahead of something missing. */
+typedef struct {
+    int64_t start, end;
+} part;
+
+/* The bytes that a host has sent of a group in its newest iteration. */
+typedef struct sent_bytes {
+    struct sent_bytes *next;
+    uint32_t group;
+    uint16_t job;
+    uint8_t epoch;
+    int64_t bytes;
+} sent_bytes;
+
+/* The urgency of a flow in one iteration. */
+typedef struct urgency {
+    struct urgency *next; /* of all of the host */
+    shim_order order;
+    sent_bytes *sent;
+    int64_t start_ns, left_bytes;
+    uint16_t job;
+    uint8_t epoch;
+} urgency;
+
+typedef struct {
+    shim_flow *flow;
+    urgency *urgency; /* NULL: packet by packet */
+    int64_t size_bytes, count, last_bytes, open, next, acked, recover, backoff, deadline_ns;
+    uint64_t generation; /* of the iteration; older deadlines do nothing */
+    uint32_t draining, timeouts, is_sending;
+    uint8_t epoch;
+    /* The pacer. */
+    segment *waiting;
+    uint32_t first, held, room;
+    uint32_t is_limited;
+    double rate_Bps, debt_bytes;
+    int64_t at_ns;
+    uint64_t timer;
+} sending;
+
+typedef struct {
+    shim_flow *flow;
+    int64_t size_bytes, missing_bytes, window_bytes, every, unanswered, prompt_to, furthest;
+    uint64_t told; /* 0: told already */
+    uint32_t is_ranked;
+    uint8_t epoch;
+    part *ahead;
+    uint32_t aheads, room;
+} receiving;
+
+/* What a host knows of a job's newest iteration, and when it began to send for the job itself. */
+typedef struct {
+    int64_t begin_ns, begun_ns;
+    uint32_t is_known, has_begun;
+    uint16_t job, memory;
+    uint8_t epoch, begun_epoch;
+} knowledge;
+
+/* Ends of flows, by job and flow; a hash table of a power of two. */
+typedef struct {
+    void **ends;
+    uint32_t *keys;
+    uint32_t count, room;
+} table;
+
+struct shim_host {
+    shim_run *run;
+    void *nic;
+    shim_host *next;
+    uint32_t closed, jobs, room;
+    table sending, receiving;
+    knowledge *known;
+    urgency *urgencies;
+    sent_bytes *sent;
+};
+
+struct shim_run {
+    shim_network network;
+    shim_constants constants;
+    shim_host *hosts;
+    uint64_t told_of_failure, generation;
+    const shim_flow *failed;
+    uint8_t frame[MOST_FRAME];
+};
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static int64_t now_of(const shim_host *host) {
+    return *host->run->network.now_ns;
+}
+
+static uint64_t number_at(const uint8_t *at, uint32_t bytes) {
+    uint64_t number = 0;
+    while (bytes--) number = number << 8 | *at++;
+    return number;
+}
+
+static void put(uint8_t *at, uint64_t number, uint32_t bytes) {
+    while (bytes--) {
+        at[bytes] = number;
+        number >>= 8;
+    }
+}
+
+/* -- ends of flows -------------------------------------------------------------------------------------------------- */
+
+static void **place_of(const table *of, uint32_t key) {
+    uint32_t at = key * 2654435769u;
+    if (!of->room) return NULL;
+    for (at &= of->room - 1; of->ends[at] && of->keys[at] != key; at = (at + 1) & (of->room - 1)) {
+    }
+    return &of->ends[at];
+}
+
+static void *find(const table *of, uint32_t key) {
+    void **place = place_of(of, key);
+    return place ? *place : NULL;
+}
+
+/* Return the end of a flow, which is made if there is none; NULL: there is no memory. */
+static void *find_or_make(table *of, uint32_t key, size_type bytes) {
+    void *end = find(of, key), **place;
+    if (end) return end;
+    if (2 * of->count >= of->room) {
+        table more = {NULL, NULL, of->count, of->room ? 2 * of->room : 16};
+        uint32_t at;
+        more.ends = calloc(more.room, sizeof *more.ends);
+        more.keys = calloc(more.room, sizeof *more.keys);
+        if (!more.ends || !more.keys) {
+            free(more.ends);
+            free(more.keys);
+            return NULL;
+        }
+        for (at = 0; at < of->room; at++) {
+            if (!of->ends[at]) continue;
+            place = place_of(&more, of->keys[at]);
+            *place = of->ends[at];
+            more.keys[place - more.ends] = of->keys[at];
+        }
+        free(of->ends);
+        free(of->keys);
+        *of = more;
+    }
+    end = calloc(1, bytes);
+    if (!end) return NULL;
+    place = place_of(of, key);
+    *place = end;
+    of->keys[place - of->ends] = key;
+    of->count++;
+    return end;
+}
+
+static uint32_t key_of(const shim_flow *flow) {
+    return (uint32_t)flow->job << 16 | flow->flow;
+}
+
+/* -- agreement ------------------------------------------------------------------------------------------------------ */
+
+/* Return what a host knows of a job; NULL: there is no memory. */
+static knowledge *known_of(shim_host *host, uint16_t job) {
+    uint32_t at;
+    for (at = 0; at < host->jobs; at++)
+        if (host->known[at].job == job) return &host->known[at];
+    if (host->jobs == host->room) {
+        uint32_t room = host->room ? 2 * host->room : 4;
+        knowledge *more = realloc(host->known, room * sizeof *more);
+        if (!more) return NULL;
+        host->known = more;
+        host->room = room;
+    }
+    memset(&host->known[host->jobs], 0, sizeof *host->known);
+    host->known[host->jobs].job = job;
+    return &host->known[host->jobs++];
+}
+
+static void begin(shim_host *host, uint8_t epoch, uint16_t job) {
+    knowledge *known = known_of(host, job);
+    if (!known || (known->has_begun && known->begun_epoch == epoch)) return;
+    known->has_begun = 1;
+    known->begun_epoch = epoch;
+    known->begun_ns = now_of(host);
+}
+
+static void hear(shim_host *host, uint8_t epoch, uint16_t job, const uint8_t *stamp) {
+    int64_t age_us = number_at(stamp, 4), begin_ns;
+    uint16_t memory = number_at(stamp + 4, 2);
+    knowledge *known;
+    if (!age_us) return;
+    begin_ns = now_of(host) - age_us * NS_PER_US;
+    known = known_of(host, job);
+    if (!known) return;
+    if (known->is_known && epoch == known->epoch) {
+        known->begin_ns = least(known->begin_ns, begin_ns);
+        known->memory = most(known->memory, memory);
+        return;
+    }
+    if (known->is_known && ((epoch - known->epoch) & 0xff) >= host->run->constants.straggler_from) return;
+    known->is_known = 1;
+    known->epoch = epoch;
+    known->begin_ns = begin_ns;
+    known->memory = memory;
+}
+
+static void put_stamp(shim_host *host, uint8_t epoch, uint16_t job, uint8_t *stamp) {
+    const knowledge *known = known_of(host, job);
+    memset(stamp, 0, 8);
+    if (!known || !known->is_known || known->epoch != epoch) return;
+    put(stamp, least(most(1, (now_of(host) - known->begin_ns) / NS_PER_US), MOST_AGE_US), 4);
+    put(stamp + 4, known->memory, 2);
+}
+
+/* -- urgencies ------------------------------------------------------------------------------------------------------ */
+
+enum { OF_ACKNOWLEDGEMENTS = 1 };
+
+static sent_bytes *sent_of(shim_host *host, uint16_t job, uint32_t group) {
+    sent_bytes *sent = host->sent;
+    while (sent && (sent->job != job || sent->group != group)) sent = sent->next;
+    if (sent) return sent;
+    sent = calloc(1, sizeof *sent);
+    if (!sent) return NULL;
+    sent->job = job;
+    sent->group = group;
+    sent->next = host->sent;
+    return host->sent = sent;
+}
+
+/* Give a flow an urgency for an iteration. Return 0, or 1 if there is no memory. */
+static int rank(sending *s, const shim_flow *flow, uint8_t epoch, const shim_order *order) {
+    shim_host *host = flow->source;
+    urgency *u = s->urgency;
+    if (!order) {
+        s->urgency = NULL;
+        return 0;
+    }
+    /* Packets of the last iteration that still wait have the urgency of then. */
+    if (!u || host->run->network.waits(host->nic, (size_type)u)) {
+        u = calloc(1, sizeof *u);
+        if (!u) return 1;
+        u->next = host->urgencies;
+        host->urgencies = u;
+    }
+    u->order = *order;
+    u->epoch = epoch;
+    u->job = flow->job;
+    u->start_ns = now_of(host);
+    u->left_bytes = flow->size_bytes;
+    u->sent = order->group ? sent_of(host, flow->job, order->group) : NULL;
+    s->urgency = u;
+    begin(host, epoch, flow->job);
+    return order->group && !u->sent;
+}
+
+static double urgency_of(shim_host *host, int64_t now_ns, const urgency *u) {
+    const shim_order *order = &u->order;
+    const knowledge *known = known_of(host, u->job);
+    int64_t begin_ns = known->begun_ns;
+    double memory = 0.0, age_s, of;
+    uint32_t low = 0, high = order->steps;
+    if (known->is_known) {
+        if (known->epoch == u->epoch) begin_ns = least(begin_ns, known->begin_ns);
+        memory = known->memory / host->run->constants.memory_unit;
+    }
+    age_s = (double)(now_ns - begin_ns) / NS_PER_S;
+    if (order->kind == ORDER_OVERDUE)
+        return (age_s - order->due_s - order->left_s * (double)u->left_bytes) / order->unit_s + memory -
+               order->head_start;
+    if (order->kind == ORDER_STEPS_OF_AGE)
+        of = age_s - order->due_s;
+    else
+        of = u->sent && u->sent->epoch == u->epoch ? (double)u->sent->bytes : 0.0;
+    while (low < high) {
+        uint32_t middle = (low + high) / 2;
+        if (of < order->thresholds[middle])
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return order->values[low];
+}
+
+uint32_t shim_choose(void *at, int64_t now_ns, const shim_ranked *ranked, uint32_t count) {
+    shim_host *host = at;
+    const urgency *best = NULL;
+    double best_value = 0.0;
+    uint32_t chosen = 0, one;
+    for (one = 0; one < count; one++) {
+        const urgency *u = (const urgency *)(size_type)ranked[one].urgency;
+        double value;
+        if (ranked[one].urgency == OF_ACKNOWLEDGEMENTS) return one;
+        if (best && u->order.highest < best->order.highest) continue;
+        value = urgency_of(host, now_ns, u);
+        if (best && u->order.highest == best->order.highest &&
+            (value < best_value || (value == best_value && u->start_ns >= best->start_ns)))
+            continue;
+        best = u;
+        best_value = value;
+        chosen = one;
+    }
+    return chosen;
+}
+
+/* -- frames --------------------------------------------------------------------------------------------------------- */
+
+/* Send a frame with these headers from a host; its bytes behind the shim are zeros. */
+static void send_frame(
+    shim_host *host, const shim_flow *flow, const uint8_t *headers, uint32_t length, uint8_t flags, uint8_t epoch,
+    uint16_t marks, uint32_t number, uint64_t urgent) {
+    shim_run *run = host->run;
+    uint8_t *frame = run->frame, *shim = frame + SHIM_AT;
+    uint32_t sum = 0, at;
+    memcpy(frame, headers, SHIM_AT);
+    put(frame + ETHERNET + 2, length - ETHERNET, 2);
+    for (at = ETHERNET; at < ETHERNET + 20; at += 2) sum += number_at(frame + at, 2);
+    while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
+    put(frame + ETHERNET + 10, ~sum & 0xffff, 2);
+    put(frame + 38, length - ETHERNET - 20, 2);
+    shim[0] = run->constants.version_bits | flags;
+    shim[1] = epoch;
+    put(shim + 2, flow->job, 2);
+    put(shim + 4, flow->flow, 2);
+    put(shim + 6, marks, 2);
+    put(shim + 8, number, 4);
+    put_stamp(host, epoch, flow->job, shim + 12);
+    memset(frame + HEADER_BYTES, 0, length - HEADER_BYTES);
+    run->network.send(host->nic, frame, length, urgent);
+}
+
+static void transmit(const sending *s, const segment *of) {
+    const shim_constants *c = &s->flow->source->run->constants;
+    urgency *u = s->urgency;
+    uint8_t flags = (of->last ? c->last : 0) | (of->alone ? c->alone : 0);
+    uint16_t marks = (of->prompt ? c->marked_prompt : 0) | (of->resent ? c->marked_resent : 0);
+    send_frame(
+        s->flow->source, s->flow, s->flow->data_headers, of->length_bytes, flags, s->epoch, marks, of->remaining,
+        (size_type)u);
+    if (!u) return;
+    u->left_bytes = least(u->left_bytes, of->remaining - of->length_bytes);
+    if (!u->sent) return;
+    if (u->sent->epoch != s->epoch) u->sent->bytes = 0;
+    u->sent->epoch = s->epoch;
+    u->sent->bytes += of->length_bytes;
+}
+
+/* -- the pacer ------------------------------------------------------------------------------------------------------ */
+
+static void go_on(sending *s);
+
+static void on_timer(void *of, uint64_t timer) {
+    sending *s = of;
+    if (timer == s->timer) go_on(s);
+}
+
+static void pay(sending *s) {
+    int64_t now_ns = now_of(s->flow->source);
+    if (s->is_limited)
+        s->debt_bytes -= s->rate_Bps * (double)(now_ns - s->at_ns) / NS_PER_S;
+    else
+        s->debt_bytes = 0.0;
+    s->at_ns = now_ns;
+}
+
+static void go_on(sending *s) {
+    shim_host *host = s->flow->source;
+    pay(s);
+    s->timer++;
+    while (s->held && !(s->is_limited && s->rate_Bps == 0)) {
+        segment of = s->waiting[s->first];
+        double credit = -(double)(host->run->constants.credit_segments * of.length_bytes);
+        if (s->debt_bytes < credit) s->debt_bytes = credit;
+        if (s->is_limited && s->debt_bytes > 0) {
+            int64_t wait_ns = (int64_t)(s->debt_bytes / s->rate_Bps * NS_PER_S) + 1;
+            host->run->network.call(host->run->network.clock, now_of(host) + wait_ns, on_timer, s, s->timer);
+            return;
+        }
+        s->debt_bytes += (double)of.length_bytes;
+        s->first = (s->first + 1) % s->room;
+        s->held--;
+        transmit(s, &of);
+    }
+}
+
+static void offer(sending *s, const segment *of) {
+    if (!s->flow->is_paced || !s->is_limited) {
+        transmit(s, of);
+        return;
+    }
+    if (s->held == s->room) {
+        uint32_t room = s->room ? 2 * s->room : 16, at;
+        segment *more = calloc(room, sizeof *more);
+        if (!more) return;
+        for (at = 0; at < s->held; at++) more[at] = s->waiting[(s->first + at) % s->room];
+        free(s->waiting);
+        s->waiting = more;
+        s->room = room;
+        s->first = 0;
+    }
+    s->waiting[(s->first + s->held++) % s->room] = *of;
+    if (s->held == 1) go_on(s);
+}
+
+/* -- the sender ----------------------------------------------------------------------------------------------------- */
+
+static segment segment_at(const sending *s, int64_t index) {
+    segment of = {0, 0, 0, 0, 0, 0};
+    if (index == s->count - 1) {
+        of.remaining = of.length_bytes = s->last_bytes;
+        of.last = 1;
+    } else {
+        of.remaining = s->size_bytes - index * s->flow->packet_bytes;
+        of.length_bytes = least(s->flow->packet_bytes, of.remaining - s->last_bytes);
+    }
+    return of;
+}
+
+static void send_new(sending *s) {
+    int64_t index = s->next, end = least(s->acked + s->open, s->count);
+    uint32_t prompt = s->open < s->flow->window;
+    if (s->draining || end <= index) return;
+    s->next = end;
+    for (; index < end; index++) {
+        segment of = segment_at(s, index);
+        of.alone = index == s->acked;
+        of.prompt = prompt;
+        offer(s, &of);
+    }
+}
+
+static void send_again(sending *s, int64_t index) {
+    segment of = segment_at(s, index);
+    of.resent = 1;
+    s->flow->tally[0]++;
+    offer(s, &of);
+}
+
+static void on_deadline(void *of, uint64_t generation) {
+    sending *s = of;
+    shim_host *host = s->flow->source;
+    shim_run *run = host->run;
+    int64_t now_ns = now_of(host);
+    if (host->closed || !s->is_sending || s->generation != generation) return;
+    if (s->held) {
+        s->deadline_ns = now_ns + s->backoff * s->flow->retransmit_after_ns;
+    } else if (now_ns >= s->deadline_ns) {
+        if (s->timeouts == run->constants.most_timeouts) {
+            run->failed = s->flow;
+            run->network.tell(run->network.clock, run->told_of_failure);
+            return;
+        }
+        s->timeouts++;
+        s->backoff = least(2 * s->backoff, run->constants.most_backoff);
+        s->deadline_ns = now_ns + s->backoff * s->flow->retransmit_after_ns;
+        s->recover = s->next;
+        send_again(s, s->acked);
+    }
+    run->network.call(run->network.clock, s->deadline_ns, on_deadline, s, generation);
+}
+
+static void start_sending(sending *s, shim_flow *flow, uint8_t epoch) {
+    shim_host *host = flow->source;
+    shim_run *run = host->run;
+    int64_t now_ns = now_of(host), packet_bytes = flow->packet_bytes;
+    s->flow = flow;
+    s->epoch = epoch;
+    s->generation = ++run->generation;
+    s->size_bytes = most(flow->size_bytes, run->constants.least_frame);
+    s->count = (s->size_bytes + packet_bytes - 1) / packet_bytes;
+    s->last_bytes =
+        least(packet_bytes, most((s->size_bytes - 1) % packet_bytes + 1, run->constants.least_frame));
+    s->open = flow->initial;
+    s->next = s->acked = s->recover = 0;
+    s->draining = s->timeouts = 0;
+    s->backoff = 1;
+    s->is_sending = 1;
+    s->held = s->first = s->is_limited = 0;
+    s->debt_bytes = 0.0;
+    s->at_ns = 0;
+    s->timer++;
+    s->deadline_ns = now_ns + flow->retransmit_after_ns;
+    send_new(s);
+    run->network.call(run->network.clock, s->deadline_ns, on_deadline, s, s->generation);
+}
+
+static void on_ack(sending *s, int64_t now_ns, int64_t missing_bytes, uint32_t drain, uint32_t resent) {
+    int64_t acked, again = -1;
+    if (missing_bytes <= s->last_bytes)
+        acked = s->count - (missing_bytes > 0);
+    else
+        acked = missing_bytes > s->size_bytes ? -1 : (s->size_bytes - missing_bytes) / s->flow->packet_bytes;
+    if (acked <= s->acked || acked > s->next) {
+        if (drain && acked == s->acked && acked < s->next) s->draining = 1;
+        return;
+    }
+    s->open = least(s->flow->window, s->open + acked - s->acked);
+    s->acked = acked;
+    s->backoff = 1;
+    s->timeouts = 0;
+    s->deadline_ns = now_ns + s->flow->retransmit_after_ns;
+    if (acked < s->recover) {
+        if (resent)
+            again = acked;
+        else
+            s->recover = acked;
+    }
+    if (drain) s->draining = 1;
+    if (s->draining && acked == s->next) {
+        s->draining = 0;
+        s->open = s->flow->initial;
+    }
+    if (again >= 0) send_again(s, again);
+    send_new(s);
+    if (s->acked == s->count) s->is_sending = 0;
+}
+
+/* -- the receiver --------------------------------------------------------------------------------------------------- */
+
+static part *ahead_from(const receiving *r, int64_t start) {
+    uint32_t at;
+    for (at = 0; at < r->aheads; at++)
+        if (r->ahead[at].start == start) return &r->ahead[at];
+    return NULL;
+}
+
+static void out_of_order(receiving *r, int64_t remaining, int64_t length_bytes, uint32_t resent) {
+    int64_t start = r->size_bytes - remaining, end = start + length_bytes, done = r->size_bytes - r->missing_bytes;
+    part *next;
+    if (end <= done || ahead_from(r, start)) {
+        r->flow->tally[1]++;
+        return;
+    }
+    if (!resent) {
+        if (remaining > r->furthest)
+            r->flow->tally[2]++;
+        else
+            r->furthest = remaining;
+    }
+    if (start > done) {
+        if (r->aheads == r->room) {
+            uint32_t room = r->room ? 2 * r->room : 16;
+            part *more = realloc(r->ahead, room * sizeof *more);
+            if (!more) return;
+            r->ahead = more;
+            r->room = room;
+        }
+        r->ahead[r->aheads].start = start;
+        r->ahead[r->aheads++].end = end;
+        return;
+    }
+    done = end;
+    while ((next = ahead_from(r, done))) {
+        done = next->end;
+        *next = r->ahead[--r->aheads];
+    }
+    r->missing_bytes = r->size_bytes - done;
+}
+
+static void acknowledge(receiving *r, uint32_t drain, uint32_t resent) {
+    shim_host *host = r->flow->destination;
+    const shim_constants *c = &host->run->constants;
+    send_frame(
+        host, r->flow, r->flow->ack_headers, c->ack_frame, c->ack | (drain ? c->drain : 0), r->epoch,
+        resent ? c->marked_resent : 0, r->missing_bytes, r->is_ranked ? OF_ACKNOWLEDGEMENTS : 0);
+}
+
+static void on_segment(receiving *r, const segment *of, uint32_t drain) {
+    uint32_t at_once = of->prompt || of->resent || drain || of->last;
+    if (of->length_bytes > of->remaining || of->remaining > r->size_bytes) return;
+    if (of->remaining == r->missing_bytes && !r->aheads) {
+        r->missing_bytes -= of->length_bytes;
+        if (!of->resent) r->furthest = of->remaining;
+    } else {
+        at_once = 1;
+        out_of_order(r, of->remaining, of->length_bytes, of->resent);
+    }
+    r->unanswered++;
+    if (at_once || of->remaining > r->prompt_to || r->unanswered >= r->every) {
+        r->unanswered = 0;
+        if (drain) r->prompt_to = r->missing_bytes - r->window_bytes;
+        acknowledge(r, drain, of->resent);
+    }
+}
+
+/* -- hosts ---------------------------------------------------------------------------------------------------------- */
+
+int shim_deliver(void *at, int64_t now_ns, const uint8_t *frame, uint32_t length) {
+    shim_host *host = at;
+    const shim_constants *c = &host->run->constants;
+    const uint8_t *shim = frame + SHIM_AT;
+    uint8_t flags, epoch;
+    uint16_t job, marks;
+    uint32_t number, key;
+    if (host->closed) return 1;
+    if (length < HEADER_BYTES || number_at(frame + 12, 2) != 0x0800 || frame[ETHERNET] != 0x45 || frame[23] != 17 ||
+        number_at(frame + 36, 2) != c->port || (shim[0] & 0xf0) != c->version_bits)
+        return 0;
+    flags = shim[0];
+    epoch = shim[1];
+    job = number_at(shim + 2, 2);
+    key = number_at(shim + 2, 4);
+    marks = number_at(shim + 6, 2);
+    number = number_at(shim + 8, 4);
+    hear(host, epoch, job, shim + 12);
+    if (flags & c->ack) {
+        sending *s = find(&host->sending, key);
+        if (s && s->is_sending && s->epoch == epoch)
+            on_ack(s, now_ns, number, (flags & c->drain) != 0, (marks & c->marked_resent) != 0);
+    } else {
+        receiving *r = find(&host->receiving, key);
+        segment of = {number, number_at(frame + ETHERNET + 2, 2) + ETHERNET, (flags & c->last) != 0,
+                      (flags & c->alone) != 0, (marks & c->marked_prompt) != 0, (marks & c->marked_resent) != 0};
+        if (!r || r->epoch != epoch) return 1;
+        on_segment(r, &of, (flags & c->drain) != 0);
+        if (!r->missing_bytes && r->told) {
+            uint64_t told = r->told;
+            r->told = 0;
+            host->run->network.tell(host->run->network.clock, told);
+        }
+    }
+    return 1;
+}
+
+int shim_start(shim_flow *flow, uint8_t epoch, uint64_t told, const shim_order *order) {
+    shim_run *run = flow->source->run;
+    sending *s = find_or_make(&flow->source->sending, key_of(flow), sizeof *s);
+    receiving *r = find_or_make(&flow->destination->receiving, key_of(flow), sizeof *r);
+    if (!s || !r || rank(s, flow, epoch, order)) return 1;
+    r->is_ranked = order != NULL;
+    r->flow = flow;
+    r->epoch = epoch;
+    r->size_bytes = r->missing_bytes = r->prompt_to = most(flow->size_bytes, run->constants.least_frame);
+    r->furthest = r->size_bytes + 1;
+    r->window_bytes = flow->window * flow->packet_bytes;
+    r->every = most(1, flow->window / 2);
+    r->unanswered = r->aheads = 0;
+    r->told = told;
+    start_sending(s, flow, epoch);
+    return 0;
+}
+
+void shim_pace(const shim_flow *flow, uint8_t epoch, double rate_Bps) {
+    sending *s = find(&flow->source->sending, key_of(flow));
+    if (!s || !s->is_sending || s->epoch != epoch || !flow->is_paced) return;
+    pay(s);
+    s->is_limited = rate_Bps >= 0;
+    s->rate_Bps = rate_Bps;
+    go_on(s);
+}
+
+const shim_flow *shim_failed(const shim_run *run) {
+    return run->failed;
+}
+
+shim_run *shim_new(const shim_network *network, const shim_constants *constants, uint64_t told_of_failure) {
+    shim_run *run = calloc(1, sizeof *run);
+    if (!run) return NULL;
+    run->network = *network;
+    run->constants = *constants;
+    run->told_of_failure = told_of_failure;
+    return run;
+}
+
+shim_host *shim_add_host(shim_run *run, void *nic) {
+    shim_host *host = calloc(1, sizeof *host);
+    if (!host) return NULL;
+    host->run = run;
+    host->nic = nic;
+    host->next = run->hosts;
+    return run->hosts = host;
+}
+
+void shim_close(shim_host *host) {
+    host->closed = 1;
+}
+
+static void free_table(table *of, int are_sending) {
+    uint32_t at;
+    for (at = 0; at < of->room; at++) {
+        if (!of->ends[at]) continue;
+        free(are_sending ? (void *)((sending *)of->ends[at])->waiting : (void *)((receiving *)of->ends[at])->ahead);
+        free(of->ends[at]);
+    }
+    free(of->ends);
+    free(of->keys);
+}
+
+void shim_free(shim_run *run) {
+    shim_host *host = run->hosts;
+    while (host) {
+        shim_host *following = host->next;
+        free_table(&host->sending, 1);
+        free_table(&host->receiving, 0);
+        while (host->urgencies) {
+            urgency *following_one = host->urgencies->next;
+            free(host->urgencies);
+            host->urgencies = following_one;
+        }
+        while (host->sent) {
+            sent_bytes *following_one = host->sent->next;
+            free(host->sent);
+            host->sent = following_one;
+        }
+        free(host->known);
+        free(host);
+        host = following;
+    }
+    free(run);
+}

@@ -1,0 +1,64 @@
+/* The senders and receivers of flows with a shim, at all hosts of a run: transport.py, shim.py and agreement.py, packet
+   for packet. */
+
+typedef struct {
+    uint16_t port;
+    uint8_t version_bits, alone, last, ack, drain;
+    uint16_t marked_resent, marked_prompt;
+    double memory_unit;
+    uint32_t straggler_from, least_frame, ack_frame, most_timeouts, most_backoff, credit_segments;
+} shim_constants;
+
+/* A network in C: its clock, and what sends. */
+typedef struct {
+    void *clock;
+    const int64_t *now_ns;
+    void (*call)(void *clock, int64_t time_ns, void (*function)(void *, uint64_t), void *what, uint64_t value);
+    void (*tell)(void *clock, uint64_t value);
+    void (*send)(void *nic, const uint8_t *data, uint32_t length, uint64_t urgency);
+    uint32_t (*waits)(const void *nic, uint64_t urgency);
+} shim_network;
+
+/* What waits at an interface, of one urgency. */
+typedef struct {
+    uint64_t urgency;
+    void *first, *last;
+} shim_ranked;
+
+/* The order of a flow at its host: the classes of rankings/base.py. */
+enum { ORDER_STEPS_OF_BYTES, ORDER_STEPS_OF_AGE, ORDER_OVERDUE };
+typedef struct {
+    uint32_t kind, steps, group; /* a group of 0 is none */
+    double highest, due_s, left_s, unit_s, head_start;
+    const double *thresholds, *values;
+} shim_order;
+
+typedef struct shim_run shim_run;
+typedef struct shim_host shim_host;
+
+/* One flow, the same in every iteration. */
+typedef struct shim_flow {
+    shim_host *source, *destination;
+    uint16_t job, flow;
+    uint8_t data_headers[42], ack_headers[42]; /* Ethernet, IPv4 and UDP, without lengths and checksum */
+    int64_t size_bytes, packet_bytes, window, initial, retransmit_after_ns;
+    uint32_t is_paced;
+    uint64_t *tally; /* packets sent again, received twice, and reordered */
+} shim_flow;
+
+shim_run *shim_new(const shim_network *network, const shim_constants *constants, uint64_t told_of_failure);
+void shim_free(shim_run *run);
+shim_host *shim_add_host(shim_run *run, void *nic);
+/* Fall silent. */
+void shim_close(shim_host *host);
+/* Take a frame; return 0 if it has no shim. */
+int shim_deliver(void *host, int64_t now_ns, const uint8_t *frame, uint32_t length);
+/* Return the place of the most urgent. */
+uint32_t shim_choose(void *host, int64_t now_ns, const shim_ranked *ranked, uint32_t count);
+/* Send a flow now, and tell `told` when all of it has arrived. Hosts send by its order; NULL: packet by packet. Return
+   0, or 1 if there is no memory. */
+int shim_start(shim_flow *flow, uint8_t epoch, uint64_t told, const shim_order *order);
+/* Send a flow of this iteration at a rate from now on; a negative one is no limit. */
+void shim_pace(const shim_flow *flow, uint8_t epoch, double rate_Bps);
+/* Return the flow that got nowhere. */
+const shim_flow *shim_failed(const shim_run *run);

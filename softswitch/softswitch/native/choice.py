@@ -1,0 +1,66 @@
+"""The choice between the engines for a program, with the line that says which one it is and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+from ctoolchain import Compiler
+from softswitch.errors import ProgramError
+
+from .engine import NativeError, NativeProgram, compile_native
+
+if TYPE_CHECKING:
+    from softswitch.switch import Program
+
+__all__ = ["ENGINES", "Choice"]
+
+ENGINES = ("auto", "native", "python")
+
+_known: WeakKeyDictionary[Program, NativeProgram | NativeError] = WeakKeyDictionary()
+
+
+@dataclass(slots=True)
+class Choice:
+    """An engine as it is asked for. ``said`` is the line about the engine of the last program, which ``tell`` passes to
+    ``on_said`` if it is new."""
+
+    wanted: str = "auto"
+    given: Sequence[Compiler] | None = None
+    """The compilers to try, those of the machine by default."""
+    said: str = field(default="", init=False)
+    on_said: Callable[[str], object] | None = field(default=None, init=False)
+    _told: str = field(default="", init=False)
+
+    def tell(self) -> None:
+        if self.on_said is not None and self.said != self._told:
+            self._told = self.said
+            self.on_said(self.said)
+
+    def __call__(self, program: Program) -> NativeProgram | None:
+        """Return what runs a program natively, None for Python. Raises :class:`ProgramError` if it must run natively
+        and cannot."""
+        if self.wanted == "python":
+            self.said = "packets run in Python, as asked (--engine python)"
+            return None
+        found = _native(program, self.given)
+        if isinstance(found, NativeProgram):
+            later = f" until {found.later} has done it" if found.later is not None else ""
+            self.said = f"packets run in C, compiled by {found.by}{later}"
+            return found
+        if self.wanted == "native":
+            raise ProgramError("--engine native", f"{found}; --engine auto lets Python run it")
+        self.said = f"packets run in Python, because {found}"
+        return None
+
+
+def _native(program: Program, given: Sequence[Compiler] | None) -> NativeProgram | NativeError:
+    """Return a program's C, or why there is none. Switches that share the program share it."""
+    if program not in _known:
+        try:
+            _known[program] = compile_native(program.ir, given, at_once=True)
+        except NativeError as error:
+            _known[program] = error
+    return _known[program]

@@ -1,0 +1,507 @@
+"""The compiler from :class:`~softswitch.ir.ProgramIR` to one C translation unit specialised to the program.
+
+The unit needs no headers of the system. It consists of abi.h, of what every program needs (runtime.c, switch.c), and of
+the program's own parser, actions, pipelines and deparser. Nothing of the program's text gets into it but names, cut to
+letters, digits and underscores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from softswitch import ir
+from softswitch.compiler.apply import profile_actions
+from softswitch.compiler.deparser import implied
+from softswitch.compiler.module import EGRESS_CLONE, INGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED
+from softswitch.compiler.usage import Usage
+from softswitch.errors import ProgramError
+
+from .calculations import Calculations
+from .control import ControlWriter, parameter_words, tables_of
+from .expressions import Expressions, cut_word
+from .keys import key_layout
+from .layout import Layout
+from .parser import ParserWriter
+from .statements import Statements, Unit, write_event
+from .text import Text, array, words
+
+_TYPES = """\
+typedef unsigned char uint8_t;
+typedef unsigned int uint32_t;
+typedef int int32_t;
+typedef unsigned long long uint64_t;
+typedef long long int64_t;
+typedef __SIZE_TYPE__ size_t;
+
+void *malloc(size_t size);
+void *calloc(size_t count, size_t size);
+void *realloc(void *memory, size_t size);
+void free(void *memory);
+void abort(void);
+void *memcpy(void *to, const void *from, size_t size);
+void *memmove(void *to, const void *from, size_t size);
+void *memset(void *to, int byte, size_t size);
+int memcmp(const void *a, const void *b, size_t size);
+int pthread_mutex_lock(void *mutex);
+int pthread_mutex_unlock(void *mutex);
+"""
+
+_TOO_OFTEN = "recirculated too often"
+_NEVER_TRUNCATED = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class CUnit:
+    """A program's C, and what its numbers mean."""
+
+    text: str
+    reasons: tuple[str, ...]
+    overruns: tuple[str, ...]
+    errors: tuple[int, ...]
+    messages: tuple[tuple[str, tuple[tuple[int, bool], ...]], ...]
+    digests: dict[int, tuple[tuple[int, bool], ...]]
+
+
+@cache
+def part(name: str) -> str:
+    """Return a C file of this package."""
+    return (files(__package__) / name).read_text("utf-8")
+
+
+def generate(program: ir.ProgramIR) -> CUnit:
+    """Return the unit. Raises :class:`~softswitch.errors.ProgramError` for what the native engine does not have."""
+    return _Generator(program).unit()
+
+
+class _Generator:
+    def __init__(self, program: ir.ProgramIR) -> None:
+        self.program = program
+        self.usage = Usage(program)
+        self.layout = Layout(program, self.usage)
+        self.shared = Unit(program, self.usage, self.layout, Calculations(self.layout))
+        self.shared.reasons.append(_TOO_OFTEN)
+        self.digests: dict[int, tuple[tuple[int, bool], ...]] = {}
+        self.emitted = [name for name in program.deparser.order if name in self.layout.headers]
+
+    def unit(self) -> CUnit:
+        out = Text()
+        ParserWriter(self.shared, out).write()
+        out("")
+        self._emitted_length(out)
+        self._keep(out)
+        for kind in ("ingress", "egress"):
+            ControlWriter(self.shared, out, kind).write()
+            out("")
+        if "clone_ingress_pkt_to_egress" in self.usage.primitives:
+            self._clone(out)
+        self._verify(out)
+        self._enter(out)
+        self._deparse(out)
+        self._egress(out)
+        shared = self.shared
+        text = "\n".join(
+            [
+                "/* A P4 program, compiled by softswitch. h_HEADER holds a header as it is sent, m_FIELD is metadata,",
+                "   and c->off is where the payload begins. */",
+                "",
+                _TYPES,
+                part("abi.h"),
+                *self._defined(),
+                part("runtime.c"),
+                *self.layout.type_lines,
+                *self._context(),
+                *self._shapes(),
+                *shared.calculations.tables.values(),
+                "",
+                part("switch.c"),
+                *out.lines,
+                "",
+            ]
+        )
+        return CUnit(
+            text,
+            tuple(shared.reasons),
+            tuple(shared.overruns),
+            tuple(shared.errors),
+            tuple((text, tuple(shapes)) for text, shapes in shared.messages),
+            self.digests,
+        )
+
+    # ---------------------------------------------------------------------------------------------- what is declared
+
+    def _defined(self) -> list[str]:
+        program, shared = self.program, self.shared
+        tables = tables_of(program)
+        numbers = {
+            "KEY_WORDS": max([1, *(key_layout(table).size for table in tables)]),
+            "HEADROOM": sum(self.layout.headers[name].size for name in self.emitted) // 8 * 8 + 8,
+            "REASONS": len(shared.reasons),
+            "OVERRUNS": len(shared.overruns),
+            "ERRORS": len(shared.errors),
+            "TURNS": len(shared.calculations.counters),
+            "TABLES": len(tables),
+            "PROFILES": len(program.profiles),
+            "VALUE_SETS": len(program.value_sets),
+            "COUNTERS": len(program.counters),
+            "REGISTERS": len(program.registers),
+            "METERS": len(program.meters),
+            "TOO_OFTEN": shared.reasons.index(_TOO_OFTEN),
+        }
+        return [f"#define {name} {value}" for name, value in numbers.items()]
+
+    def _context(self) -> list[str]:
+        return [
+            "",
+            "typedef struct {",
+            *(self.layout.metadata_lines or ["    uint8_t none;"]),
+            "} metadata;",
+            "",
+            "typedef struct {",
+            "    metadata meta;",
+            "    uint32_t truncated, digest, clone, clone_list, again;",
+            "    uint64_t size, off;",
+            "    int64_t grown;",
+            *self.layout.header_lines,
+            "} context;",
+            "",
+        ]
+
+    def _shapes(self) -> list[str]:
+        """Return the numbers of actions and of their arguments' words, by which commands are checked."""
+        program = self.program
+        lines = [
+            "/* arguments has the words of each action's arguments; profile is a number, from 1 on, or 0. */",
+            "typedef struct { uint32_t words, ranges, longest, actions, profile; const uint32_t *arguments; } shape;",
+        ]
+        rows = []
+        for i, table in enumerate(tables_of(program)):
+            keys = key_layout(table)
+            sizes = [1] if table.profile else [parameter_words(program.actions[a]) for a in table.actions]
+            lines.append(f"static const uint32_t table_arguments_{i}[] = {{{', '.join(map(str, sizes)) or '0'}}};")
+            profile = list(program.profiles).index(table.profile) + 1 if table.profile else 0
+            rows.append(
+                f"    {{{keys.size}, {len(keys.ranges)}, {int(keys.kind == 'longest')}, {len(sizes)}, {profile}, "
+                f"table_arguments_{i}}},"
+            )
+        lines += ["static const shape table_shapes[TABLES + 1] = {", *rows, "    {0}", "};"]
+        rows = []
+        for i, name in enumerate(program.profiles):
+            sizes = [sum(words(p.width) for p in params) for params in profile_actions(program, name).values()]
+            lines.append(f"static const uint32_t profile_arguments_{i}[] = {{{', '.join(map(str, sizes)) or '0'}}};")
+            rows.append(f"    {{0, 0, 0, {len(sizes)}, 0, profile_arguments_{i}}},")
+        lines += ["static const shape profile_shapes[PROFILES + 1] = {", *rows, "    {0}", "};"]
+        for what, found in (
+            ("counter_sizes", [c.size if c.table is None else 1 for c in program.counters.values()]),
+            ("register_words", [r.size * words(r.width) for r in program.registers.values()]),
+            ("meter_sizes", [m.size if m.table is None else 1 for m in program.meters.values()]),
+        ):
+            lines.append(f"static const uint64_t {what}[] = {{{', '.join(str(max(1, n)) for n in found) or '0'}}};")
+        return [*lines, ""]
+
+    # ------------------------------------------------------------------------------------------------------- helpers
+
+    def _set(self, out: Text, intrinsic: str, code: str) -> None:
+        """Set a field that the switch provides, if the program reads it."""
+        place = self.shared.intrinsic(intrinsic)
+        if place is not None:
+            out(f"{place} = {cut_word(f'({code})', min(64, self.shared.intrinsic_width(intrinsic)))};")
+
+    def _emitted_length(self, out: Text) -> None:
+        out("/* The length in bytes that the packet would have if it were deparsed now. */")
+        with out.block("static uint64_t whole_length(const context *c)"):
+            if not self.usage.structural:
+                out("return c->size;")
+                return
+            out("uint64_t length = c->size - c->off;")
+            for name in self.emitted:
+                held = self.layout.headers[name]
+                size = f"{held.size} + {held.code}.length" if held.split is not None else str(held.size)
+                out(f"length += {held.code}.valid ? {size} : 0;")
+            out("return length;")
+        out("")
+
+    def _keep(self, out: Text) -> None:
+        """Write the function that restores the preserved fields of a list."""
+        head = "static void restore(context *c, uint32_t list, const metadata *kept)"
+        with out.block(head), out.block("switch (list)"):
+            for number, fields in self.program.field_lists.items():
+                out(f"case {number}:")
+                for item in fields.items:
+                    if not isinstance(item, ir.FieldRef) or not self.program.headers[item.header].metadata:
+                        continue
+                    place, code = self.layout.fields.get((item.header, item.field)), None
+                    if (item.header, item.field) in self.layout.varbits:
+                        if "recirculate" in self.usage.primitives:
+                            what = (
+                                "varies in length and is kept in recirculation, which the native engine does not have"
+                            )
+                            raise ProgramError(f"'{item.header}.{item.field}'", what)
+                        code = self.layout.varbits[item.header, item.field]
+                    elif place is not None:
+                        code = place.code
+                    if code is not None:
+                        out(f"    memcpy(&{code}, &{code.replace('c->meta.', 'kept->')}, sizeof {code});")
+                out("    break;")
+        out("")
+
+    # ------------------------------------------------------------------------------------------------------- ingress
+
+    def _verify(self, out: Text) -> None:
+        """Write the function that sets ``checksum_error`` if a checksum is wrong."""
+        variable = self.shared.intrinsic("checksum_error")
+        with out.block("static void verify_checksums(ss_switch *s, packet *p)"):
+            out("context *c = &p->c;")
+            for checksum in self.program.checksums:
+                if not checksum.verify or variable is None:
+                    continue
+                header = checksum.target.header
+                with out.block(""):
+                    guards, known = self._guards(checksum, out)
+                    if not self.program.headers[header].metadata and header not in known:
+                        guards.insert(0, f"{self.layout.headers[header].code}.valid")
+                        known |= {header}
+                    with out.block(f"if ({' && '.join(guards) or '1'})"):
+                        expressions = Expressions(self.layout, out, checksum.place)
+                        found = self.program.headers[header].type.field(checksum.target.field)
+                        assert found is not None
+                        if found.width > 64:
+                            raise ProgramError(
+                                checksum.place, "a checksum of over 64 bits, which the native engine lacks"
+                            )
+                        wanted = self.shared.calculations.value(
+                            self.program.calculations[checksum.calculation], out, known
+                        )
+                        actual = expressions.cut(checksum.target, found.width)
+                        out(f"if ({wanted} != {actual}) {variable} = 1;")
+        out("")
+
+    def _guards(self, checksum: ir.ChecksumSpec, out: Text) -> tuple[list[str], frozenset[str]]:
+        """Return the condition and the headers that are valid where it holds."""
+        if checksum.condition is None:
+            return [], frozenset()
+        condition = Expressions(self.layout, out, checksum.place).truth(checksum.condition)
+        return [condition], frozenset(implied(checksum.condition))
+
+    def _enter(self, out: Text) -> None:
+        shared = self.shared
+        kinds = f"kind {RESUBMITTED}: received before; {RECIRCULATED}: recirculated"
+        out(f"/* Run ingress for a packet ({kinds}, both with what a list of fields kept). */")
+        out("static ss_packet *enter(ss_switch *s, packet *p, uint32_t port, uint64_t now_ns, uint32_t kind,")
+        with out.block("                        uint32_t list, const metadata *kept)"):
+            out("ss_packet *first = 0, **last = &first;", "context *c = &p->c;")
+            resubmits = "resubmit" in self.usage.primitives
+            if resubmits:
+                out("uint32_t resubmissions = 0;", "metadata before;", "again:")
+            with out.block(f"if (port > {(1 << shared.intrinsic_width('ingress_port')) - 1}u)"):
+                out(shared.drop("ingress port out of range"), "goto end;")
+            out("memset(c, 0, sizeof *c);", "c->size = p->size;", f"c->truncated = {_NEVER_TRUNCATED}u;")
+            with out.block("if (kind)"):
+                self._set(out, "instance_type", "kind")
+                out("restore(c, list, kept);")
+            with out.block("else"):
+                out("s->packets_in++;")
+                self._set(out, "ingress_port", "port")
+                self._set(out, "ingress_global_timestamp", "now_ns / 1000")
+            self._set(out, "packet_length", "c->size")
+            out("if (parse(s, p, 1, now_ns) == DROPPED) goto end;")
+            out("verify_checksums(s, p);")
+            out("if (ingress_control(s, p, now_ns) == DROPPED) goto end;")
+            if "clone_ingress_pkt_to_egress" in self.usage.primitives:
+                with out.block("if (c->clone)"):
+                    out("const entry *session = list_of(s, SESSIONS, c->clone & 0x7fff);")
+                    out("if (session) last = clone(s, p, port, now_ns, session, last);")
+                    out(f"else {shared.drop('clone session not configured')}")
+            for digest in self.program.digests.values():
+                with out.block(f"if (c->digest == {digest.id})"):
+                    self._digest(digest, out)
+            if resubmits:
+                with out.block("if (c->again)"):
+                    with out.block("if (++resubmissions > RESUBMIT_LIMIT)"):
+                        out(shared.drop("resubmitted too often"), "goto end;")
+                    out("before = c->meta;", "kept = &before;", "list = c->again;", f"kind = {RESUBMITTED};")
+                    out("goto again;")
+            self._distribute(out)
+            out("return first;")
+            out("", "end:", "give(s, p);", "return first;")
+        out("")
+
+    def _distribute(self, out: Text) -> None:
+        """Write what becomes of a packet at the end of ingress."""
+        shared = self.shared
+        queue = shared.intrinsic("priority")
+        if queue is not None and shared.intrinsic_width("priority") > 3:
+            with out.block(f"if ({queue} > 7)"):
+                out(shared.drop("priority out of range"), "give_all(s, first);", "first = 0;", "goto end;")
+        out("uint64_t length = whole_length(c);", f"p->head.queue = {queue or 0};")
+        group = shared.intrinsic("mcast_grp")
+        ref = self.program.intrinsics.get("mcast_grp")
+        # Marking a packet to be dropped clears the group, so that alone makes no program multicast.
+        if group is not None and ref is not None and (ref.header, ref.field) in self.usage.written:
+            with out.block(f"if ({group})"):
+                out(f"const entry *group = list_of(s, GROUPS, {group});")
+                with out.block("if (!group || !group->word[1])"):
+                    out(shared.drop("multicast group without ports"), "goto end;")
+                self._set(out, "instance_type", str(REPLICATED))
+                # Truncation belongs to the packet, not to its replicas.
+                out(f"c->truncated = {_NEVER_TRUNCATED}u;", "p->head.length_bytes = length;")
+                with out.block("for (uint64_t i = 0; i < group->word[1]; i++)"):
+                    self._replica(out, "group->word + 2", "i + 1 == group->word[1]")
+                out("return first;")
+        spec = shared.intrinsic("egress_spec")
+        with out.block(f"if ({spec} == s->drop_port)"):
+            out(shared.drop("ingress"), "goto end;")
+        self._set(out, "instance_type", "0")
+        out(f"p->head.port = {spec};", "p->head.length_bytes = length < c->truncated ? length : c->truncated;")
+        out("p->head.next = 0;", "*last = &p->head;")
+
+    def _replica(self, out: Text, pairs: str, is_last: str) -> None:
+        """Write the copy for one (port, replication id); the last one is the packet itself."""
+        out(f"packet *q = {is_last} ? p : copied(s, p);")
+        out("q->head.queue = p->head.queue;", "q->head.length_bytes = p->head.length_bytes;")
+        out(f"q->head.port = ({pairs})[2 * i];")
+        rid = self.shared.intrinsic("egress_rid")
+        if rid is not None:
+            code = cut_word(f"({pairs})[2 * i + 1]", self.shared.intrinsic_width("egress_rid"))
+            out(f"{rid.replace('c->', 'q->c.')} = {code};")
+        out("q->head.next = 0;", "*last = &q->head;", "last = &q->head.next;")
+
+    def _digest(self, digest: ir.FieldList, out: Text) -> None:
+        items: list[ir.Expr] = []
+        for item in digest.items:
+            if isinstance(item, ir.FieldRef):
+                found = self.program.headers[item.header].type.field(item.field)
+                assert found is not None
+                item = ir.Op("&", item, ir.Const((1 << found.width) - 1)) if found.signed else item
+            items.append(item)
+        expressions = Expressions(self.layout, out, f"learn list '{digest.name}'")
+        self.digests[digest.id] = tuple(write_event(out, "LEARNT", digest.id, items, expressions))
+
+    def _clone(self, out: Text) -> None:
+        out("/* Make copies at the end of ingress: the received packet, parsed anew; only listed metadata is kept. */")
+        out("static ss_packet **clone(ss_switch *s, packet *of, uint32_t port, uint64_t now_ns, const entry *session,")
+        with out.block("                         ss_packet **last)"):
+            out("packet *p = take(s, of->data, of->size);", "context *c = &p->c;")
+            out("memset(c, 0, sizeof *c);", "c->size = p->size;", f"c->truncated = {_NEVER_TRUNCATED}u;")
+            self._set(out, "ingress_port", "port")
+            with out.block("if (parse(s, p, 0, now_ns) == DROPPED || !session->word[3])"):
+                out("give(s, p);", "return last;")
+            out("memset(&c->meta, 0, sizeof c->meta);", "restore(c, of->c.clone_list, &of->c.meta);")
+            self._set(out, "instance_type", str(INGRESS_CLONE))
+            out("if (session->word[1]) c->truncated = session->word[1];")
+            out("uint64_t length = whole_length(c);")
+            out("p->head.length_bytes = length < c->truncated ? length : c->truncated;")
+            out("p->head.queue = session->word[2];")
+            with out.block("for (uint64_t i = 0; i < session->word[3]; i++)"):
+                self._replica(out, "session->word + 4", "i + 1 == session->word[3]")
+            out("return last;")
+        out("")
+
+    # -------------------------------------------------------------------------------------------------------- egress
+
+    def _egress(self, out: Text) -> None:
+        shared, used = self.shared, self.usage.primitives
+        out("uint32_t ss_egress(ss_switch *s, ss_packet *head, uint64_t enqueued_ns, uint64_t now_ns,")
+        with out.block(
+            "                   uint32_t enq_qdepth, uint32_t deq_qdepth, ss_departure *out, uint32_t room)"
+        ):
+            out("packet *p = (packet *)head;", "context *c = &p->c;", "ss_packet *requeue = 0;")
+            out("if (s->leaving) give(s, s->leaving);", "s->leaving = p;", "if (!room) return 0;")
+            self._set(out, "egress_port", "head->port")
+            self._set(out, "egress_global_timestamp", "now_ns / 1000")
+            self._set(out, "packet_length", "c->size + (uint64_t)c->grown")
+            self._set(out, "enq_timestamp", "enqueued_ns / 1000")
+            self._set(out, "enq_qdepth", "enq_qdepth")
+            self._set(out, "deq_timedelta", "now_ns / 1000 - enqueued_ns / 1000")
+            self._set(out, "deq_qdepth", "deq_qdepth")
+            self._set(out, "qid", "head->queue")
+            # simple_switch sets a value other than the one that drops, cut to the field's width.
+            self._set(out, "egress_spec", "s->drop_port + 1")
+            out("c->clone = c->clone_list = c->again = 0;")
+            out("out->port = head->port;", "out->data = 0;", "out->length = 0;", "out->requeue = 0;")
+            out("if (egress_control(s, p, now_ns) == DROPPED) return 0;")
+            if "clone_egress_pkt_to_egress" in used:
+                self._egress_clone(out)
+            spec = shared.intrinsic("egress_spec")
+            if spec is not None:
+                with out.block(f"if ({spec} == s->drop_port)"):
+                    out(shared.drop("egress"), "out->requeue = requeue;", "return requeue != 0;")
+            with out.block("if (deparse(s, p, out) == DROPPED)"):
+                out("give_all(s, requeue);", "return 0;")
+            if "recirculate" in used:
+                with out.block("if (c->again)"):
+                    out("metadata kept = c->meta;", "ss_packet **end = &requeue;")
+                    out("while (*end) end = &(*end)->next;")
+                    out(
+                        f"*end = enter(s, take(s, out->data, out->length), 0, now_ns, {RECIRCULATED}, c->again, &kept);"
+                    )
+                    out("out->data = 0;", "out->length = 0;", "out->requeue = requeue;", "return 1;")
+            out("if (out->length > c->truncated) out->length = c->truncated;")
+            out("out->requeue = requeue;", "s->packets_out++;", "return 1;")
+
+    def _egress_clone(self, out: Text) -> None:
+        shared = self.shared
+        with out.block("if (c->clone)"):
+            out("const entry *session = list_of(s, SESSIONS, c->clone & 0x7fff);", "ss_packet **last = &requeue;")
+            with out.block("if (!session)"):
+                out(shared.drop("clone session not configured"))
+            with out.block("else for (uint64_t i = 0; i < session->word[3]; i++)"):
+                out("packet *q = copied(s, p);", "context *d = &q->c;", "uint64_t length = whole_length(c);")
+                out("memset(&d->meta, 0, sizeof d->meta);", "restore(d, c->clone_list, &c->meta);")
+                out(f"d->truncated = session->word[1] ? session->word[1] : {_NEVER_TRUNCATED}u;")
+                for intrinsic, code in (
+                    ("egress_rid", "session->word[5 + 2 * i]"),
+                    ("instance_type", str(EGRESS_CLONE)),
+                ):
+                    place = shared.intrinsic(intrinsic)
+                    if place is not None:
+                        out(f"{place.replace('c->', 'd->')} = {cut_word(code, shared.intrinsic_width(intrinsic))};")
+                out("q->head.port = session->word[4 + 2 * i];", "q->head.queue = session->word[2];")
+                out("q->head.length_bytes = length < d->truncated ? length : d->truncated;")
+                out("q->head.next = 0;", "*last = &q->head;", "last = &q->head.next;")
+
+    def _deparse(self, out: Text) -> None:
+        with out.block("static int deparse(ss_switch *s, packet *p, ss_departure *out)"):
+            out("context *c = &p->c;", "uint64_t now_ns = 0;")
+            statements = Statements(self.shared, out, "egress", "return GOES_ON;", "return DROPPED;")
+            for checksum in self.program.checksums:
+                if not checksum.update:
+                    continue
+                with out.block(""):
+                    guards, known = self._guards(checksum, out)
+                    with out.block(f"if ({' && '.join(guards) or '1'})"):
+                        value = self.shared.calculations.value(
+                            self.program.calculations[checksum.calculation], out, known
+                        )
+                        result = out.temporary()
+                        out(f"const uint64_t {result} = {value};")
+                        statements.assign_word(checksum.target.header, checksum.target.field, result)
+            statements.body(self.program.deparser.body, ())
+            moved = any(self.layout.headers[name].split is not None for name in self.emitted)
+            out("uint64_t length = 0, payload = c->size - c->off;")
+            for name in self.emitted:
+                held = self.layout.headers[name]
+                size = f"{held.size} + {held.code}.length" if held.split is not None else str(held.size)
+                out(f"length += {held.code}.valid ? {size} : 0;")
+            if moved:
+                out("uint8_t *to = room_for(&s->sent, &s->sent_room, length + payload);")
+                out("memcpy(to + length, p->data + c->off, payload);")
+            else:
+                out("uint8_t *to = p->data + c->off - length;")
+            out("out->data = to;", "out->length = length + payload;")
+            for name in self.emitted:
+                held = self.layout.headers[name]
+                with out.block(f"if ({held.code}.valid)"):
+                    if held.split is None:
+                        out(f"memcpy(to, {held.code}.bytes, {held.size});", f"to += {held.size};")
+                        continue
+                    rest = held.size - held.split
+                    out(f"memcpy(to, {held.code}.bytes, {held.split});", f"to += {held.split};")
+                    out(f"memcpy(to, p->data + {held.code}.from, {held.code}.length);", f"to += {held.code}.length;")
+                    out(f"memcpy(to, {held.code}.bytes + {held.split}, {rest});", f"to += {rest};")
+            out("return GOES_ON;")
+        out("")
+
+
+__all__ = ["CUnit", "array", "generate"]

@@ -1,0 +1,219 @@
+"""The parser in C: a label for each state, gotos between them."""
+
+from __future__ import annotations
+
+from softswitch import ir
+from softswitch.compiler.parser import ERRORS, STATE_LIMIT, entries, is_cyclic
+from softswitch.errors import ProgramError
+
+from .expressions import Expressions
+from .statements import Statements, Unit
+from .text import Names, Text, array, literal, words
+
+
+class ParserWriter:
+    """A writer of the function that parses a packet. It leaves the offset of the payload in ``c->off``."""
+
+    def __init__(self, unit: Unit, out: Text) -> None:
+        self.unit = unit
+        self.program = unit.program
+        self.layout = unit.layout
+        self.out = out
+        self.statements = Statements(unit, out, "ingress", "goto done;", "return DROPPED;", in_parser=True)
+        names = Names()
+        self._labels = {name: names.new("state", name) for name in self.program.parser.states}
+
+    def write(self) -> None:
+        out, parser = self.out, self.program.parser
+        out("/* Parse a packet; return DROPPED if an assertion fails. Errors of copies are not counted again. */")
+        with out.block("static int parse(ss_switch *s, packet *p, int original, uint64_t now_ns)"):
+            out("context *c = &p->c;", "c->off = 0;")
+            if parser.initial is not None:
+                counts = entries(parser)
+                counted = {n for n, count in counts.items() if count > 1 or n == parser.initial}
+                cyclic = is_cyclic(parser)
+                if cyclic:
+                    out("uint32_t visits = 0;")
+                out(f"goto {self._labels[parser.initial]};")
+                for name in counts:
+                    self._state(parser.states[name], cyclic and name in counted)
+                out("done:;")
+            out("return GOES_ON;")
+
+    def _state(self, state: ir.ParserState, counted: bool) -> None:
+        out = self.out
+        out("", f"{self._labels[state.name]}:;")
+        with out.block(""):
+            if counted:
+                with out.block(f"if (++visits > {STATE_LIMIT})"):
+                    self._error("ParserTimeout")
+            for op in state.ops:
+                with out.block(""):
+                    self._op(op)
+            self._transitions(state)
+
+    def _expressions(self, place: str) -> Expressions:
+        return Expressions(self.layout, self.out, place, (), self._look)
+
+    # --------------------------------------------------------------------------------------------------- transitions
+
+    def _goto(self, target: str | None) -> str:
+        return "goto done;" if target is None else f"goto {self._labels[target]};"
+
+    def _transitions(self, state: ir.ParserState) -> None:
+        out = self.out
+        keys: list[tuple[str, int]] = []
+        if any(t.matches for t in state.transitions):
+            expressions = self._expressions(state.place)
+            for part in state.key:
+                code, held = expressions.cut(part.value, part.width), out.temporary()
+                if words(part.width) == 1:
+                    out(f"const uint64_t {held} = {code};")
+                else:
+                    out(f"const uint64_t *const {held} = {code};")
+                keys.append((held, part.width))
+        for transition in state.transitions:
+            condition = self._condition(state, transition, keys)
+            if condition is None:
+                out(self._goto(transition.next_state))
+                return
+            out(f"if ({condition}) {self._goto(transition.next_state)}")
+        out(self._goto(None))
+
+    def _condition(self, state: ir.ParserState, transition: ir.Transition, keys: list[tuple[str, int]]) -> str | None:
+        """Return the condition of the transition, None if it is always taken."""
+        if transition.value_set is not None:
+            return self._in_set(state, transition, keys)
+        if not transition.matches:
+            return None
+        tests = []
+        for (value, bits), (key, width) in zip(transition.matches, keys, strict=True):
+            bits &= (1 << width) - 1
+            for i in range(words(width)):
+                some = bits >> 64 * i & (1 << 64) - 1
+                part = key if words(width) == 1 else f"{key}[{i}]"
+                if some == (1 << min(64, width - 64 * i)) - 1:
+                    tests.append(f"{part} == {literal(value >> 64 * i)}")
+                elif some:
+                    tests.append(f"({part} & {literal(some)}) == {literal(value >> 64 * i)}")
+        return " && ".join(tests) or None
+
+    def _in_set(self, state: ir.ParserState, transition: ir.Transition, keys: list[tuple[str, int]]) -> str:
+        assert transition.value_set is not None
+        number = list(self.program.value_sets).index(transition.value_set)
+        if any(width > 64 for _, width in keys):
+            raise ProgramError(state.place, "a value set of more than 64 bits is not one that the native engine has")
+        name, masks = self.out.temporary(), self.out.temporary()
+        self.out(f"const uint64_t {name}[] = {{{', '.join(key for key, _ in keys)}}};")
+        given = [mask for _, mask in transition.matches]
+        # Without masks, all bits of the members count.
+        whole = given == [(1 << width) - 1 for _, width in keys]
+        packed = sum((-1 if whole else mask) % (1 << 64) << 64 * i for i, mask in enumerate(given))
+        self.out(f"static const uint64_t {masks}[] = {array(packed, len(keys))};")
+        return f"in_set(&s->value_sets[{number}], {name}, {masks}, {len(keys)})"
+
+    # ---------------------------------------------------------------------------------------------------- operations
+
+    def _op(self, op: ir.ParserOp) -> None:
+        out = self.out
+        if isinstance(op, ir.Extract):
+            self._extract(op)
+        elif isinstance(op, ir.Assign):
+            self.statements.assign(op.target.header, op.target.field, op.value, self._expressions(op.place))
+        elif isinstance(op, ir.Verify):
+            expressions = self._expressions(op.place)
+            code = expressions.constant(op.error)
+            if code is None:
+                raise ProgramError(op.place, "an error that is computed is not one that the native engine has")
+            with out.block(f"if (!{expressions.truth(op.condition)})"):
+                self._error_code(code)
+        elif isinstance(op, ir.Advance):
+            bits = self._natural(op.bits, op.place)
+            with out.block(f"if ({bits} & 7)"):
+                self._error("ParserInvalidArgument")
+            self._need(f"({bits} >> 3)")
+            out(f"c->off += {bits} >> 3;")
+        else:
+            self.statements.primitive(op)
+
+    def _natural(self, expr: ir.Expr, place: str) -> str:
+        """Return the name of a word with a number of bits."""
+        expressions = self._expressions(place)
+        low, high = expressions.bounds(expr)
+        if low < 0 or high >= 1 << 64:
+            raise ProgramError(place, "a length that is not a word without sign is not one that the native engine has")
+        held = self.out.temporary()
+        self.out(f"const uint64_t {held} = {expressions.word(expr)};")
+        return held
+
+    def _look(self, look: ir.Lookahead, count: int) -> str:
+        out = self.out
+        self._need(str((look.offset + look.width + 7) // 8))
+        if count == 1:
+            width = min(look.width, 64)
+            return self.layout.bits("p->data + c->off", look.offset + look.width - width, width)
+        held = out.temporary()
+        out(f"uint64_t {held}[{count}];")
+        out(f"wide_get({held}, {count}, p->data + c->off, {look.offset}, {look.width});")
+        return held
+
+    def _need(self, size: str) -> None:
+        with self.out.block(f"if (c->size < c->off + {size})"):
+            self._error("PacketTooShort")
+
+    def _error(self, name: str) -> None:
+        self._error_code(self.program.errors.get(name, ERRORS[name]))
+
+    def _error_code(self, code: int) -> None:
+        errors = self.unit.errors
+        if code not in errors:
+            errors.append(code)
+        variable = self.unit.intrinsic("parser_error")
+        held = f" {variable} = {literal(code)};" if variable is not None else ""
+        self.out(f"if (original) {{ s->errors[{errors.index(code)}]++;{held} }}", "goto done;")
+
+    def _extract(self, op: ir.Extract) -> None:
+        out, layout = self.out, self.layout
+        if isinstance(op.target, ir.HeaderRef):
+            self._extract_header(op, op.target.name)
+            return
+        if isinstance(op.target, ir.StackRef):
+            headers = self.program.stacks[op.target.name].headers
+        else:
+            unions = self.program.union_stacks[op.target.name].unions
+            headers = tuple(self.program.unions[u].headers[op.member] for u in unions)
+        index = layout.next_index[op.target.name]
+        with out.block(f"if ({index} >= {len(headers)})"):
+            self._error("StackOutOfBounds")
+        for i, header in enumerate(headers):
+            with out.block(f"{'else ' if i else ''}if ({index} == {i})"):
+                self._extract_header(op, header)
+        out(f"{index}++;")
+
+    def _extract_header(self, op: ir.Extract, header: str) -> None:
+        out, held = self.out, self.layout.headers[header]
+        if held.split is None:
+            if held.size:
+                self._need(str(held.size))
+                out(f"memcpy({held.code}.bytes, p->data + c->off, {held.size});", f"c->off += {held.size};")
+        else:
+            self._extract_variable(op, header)
+        out(f"{held.code}.valid = 1;")
+        self.statements.validated(header)
+
+    def _extract_variable(self, op: ir.Extract, header: str) -> None:
+        out, held = self.out, self.layout.headers[header]
+        assert held.split is not None
+        bits = self._natural(op.length if op.length is not None else ir.Const(0), op.place)
+        with out.block(f"if ({bits} & 7)"):
+            self._error("ParserInvalidArgument")
+        self._need(f"{held.size} + ({bits} >> 3)")
+        limit = self.program.headers[header].type.max_length_bytes
+        if limit is not None:
+            with out.block(f"if ({held.size} + ({bits} >> 3) > {limit})"):
+                self._error("HeaderTooShort")
+        rest = held.size - held.split
+        out(f"memcpy({held.code}.bytes, p->data + c->off, {held.split});")
+        out(f"{held.code}.from = c->off + {held.split};", f"{held.code}.length = {bits} >> 3;")
+        out(f"c->off += {held.split} + ({bits} >> 3);")
+        out(f"memcpy({held.code}.bytes + {held.split}, p->data + c->off, {rest});", f"c->off += {rest};")

@@ -1,0 +1,91 @@
+"""Runs in virtual time with C and in Python: the same results to the last nanosecond."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from echelon.documents import parse_document
+from echelon.engine import VARIABLE
+from echelon.errors import RunError
+from echelon.fabric.load import load_fabric_spec
+from echelon.lab.scenarios.results import PolicyRun
+from echelon.lab.scenarios.scenario import Scenario, ScenarioSpec, build_scenario
+from echelon.lab.virtual import run as virtual_run
+from echelon.policies import make_policy
+from softswitch.native.fabric import load_fabric
+
+pytestmark = pytest.mark.io
+
+FABRIC = Path(__file__).parents[3] / "topologies" / "dumbbell_4.yaml"
+BY_BYTES = {"by": "bytes", "source_port": 5001, "destination_port": 5002, "idle_gap": "100 ms"}
+TRAFFIC = {"name": "web", "model": "consistent", "src": ["a3", "a4"], "dst": ["b3", "b4"], "load": "2 Mbit/s"}
+
+
+def scenario(**settings: Any) -> Scenario:
+    """Return two jobs of three iterations that share a link of 10 Mbit/s, with these settings of the scenario."""
+    recognition = {"recognition": BY_BYTES} if settings.pop("tcp", False) else {}
+    data = {"parallelism": "data", "data": {"compute": "50 ms", "gradient": "100 kB"}, **recognition}
+    pipeline = {"micro_batches": 4, "forward": "20 ms", "activation": "40 kB"}
+    second = {"parallelism": "pipeline", "pipeline": pipeline} if not recognition else data
+    document = {
+        "scenario": "engines",
+        "fabric": load_fabric_spec(FABRIC),
+        "jobs": [
+            {"job": "first", "workers": ["a1", "b1"], **data},
+            {"job": "second", "workers": ["a2", "b2"], "start": "13 ms", **second},
+        ],
+        "iterations": 3,
+        "policies": ["fair"],
+        **settings,
+    }
+    return build_scenario(parse_document(ScenarioSpec, document, "engines"), FABRIC)
+
+
+def run(of: Scenario, policy: str) -> PolicyRun:
+    # Without a search, which has nothing to do with packets.
+    parameters = {"order": "left"} if policy == "echelon" else {}
+    return virtual_run.run(of, policy, lambda: make_policy(policy, **parameters), lambda _job, _iteration: None)
+
+
+LOSSY = {
+    "queue": "6 kB",
+    "transport": {"window": 16, "initial_window": 16, "retransmit_after": "40 ms"},
+    "background": [{"name": "noise", "src": "a3", "dst": "b3", "rate": "7 Mbit/s"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings"),
+    [
+        ("fair", {}),
+        ("echelon", {"transport": {"window": 16}}),
+        ("echelon", LOSSY),
+        ("fifo", LOSSY),
+        ("sincronia", {}),
+        ("sincronia", LOSSY),
+        ("aalo", LOSSY),
+        ("crux", LOSSY),
+        ("fair", {"transport": {"host_rate": "8 Mbit/s"}}),
+        ("echelon", {"tcp": True, "traffic": [TRAFFIC], "transport": {"ecn": True}}),
+    ],
+)
+def test_c_and_python_agree(policy: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    if load_fabric() is None:
+        pytest.skip("no C compiler")
+    of = scenario(**settings)
+    monkeypatch.setenv(VARIABLE, "python")
+    in_python = run(of, policy)
+    monkeypatch.setenv(VARIABLE, "native")
+    in_c = run(of, policy)
+    assert in_c == in_python
+    if settings is LOSSY:
+        assert sum(in_c.retransmitted.values()) > 10
+
+
+def test_an_unknown_engine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "fast")
+    with pytest.raises(RunError, match="ECHELON_ENGINE is 'fast': use auto, native or python"):
+        run(scenario(), "fair")

@@ -1,0 +1,127 @@
+"""Libraries in C: each compiler, the cache, and what happens without them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ctoolchain
+from ctoolchain import Compiler, CSource, Loaded, ToolchainError, build, compilers, load
+
+TEXT = '#include "own.h"\nint twice(int value) { return FACTOR * value; }'
+TWICE = CSource("twice", TEXT, {"own.h": "#define FACTOR 2"})
+DECLARED = "int twice(int);"
+BROKEN = Compiler("broken", ("/bin/false",))
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of libraries, which is not there yet."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return tmp_path / "cache" / "softswitch"
+
+
+@pytest.fixture(params=compilers(), ids=lambda compiler: compiler.name)
+def compiler(request: pytest.FixtureRequest) -> Compiler:
+    found: Compiler = request.param
+    return found
+
+
+def loaded(source: CSource, *given: Compiler) -> Loaded:
+    found = load(source, DECLARED, given)
+    assert found is not None
+    return found
+
+
+def test_what_a_library_does_and_which_compiler_built_it(compiler: Compiler) -> None:
+    found = loaded(TWICE, compiler)
+    assert found.library.twice(21) == 42
+    assert found.compiler is compiler
+
+
+def test_a_library_is_built_once_and_for_its_user_alone(compiler: Compiler, cache: Path) -> None:
+    path = build(TWICE, compiler)
+    made = path.stat()
+    assert build(TWICE, compiler) == path
+    assert path.stat().st_ino == made.st_ino
+    assert list(cache.iterdir()) == [path]
+    assert stat.S_IMODE(cache.stat().st_mode) == stat.S_IMODE(made.st_mode) == 0o700
+
+
+def test_another_text_include_or_compiler_makes_another_library(compiler: Compiler) -> None:
+    others = [CSource("twice", TEXT + "\n", TWICE.includes), CSource("twice", TEXT, {"own.h": "#define FACTOR 3"})]
+    paths = {build(source, compiler) for source in [TWICE, *others]}
+    paths.add(build(TWICE, Compiler("other", (*compiler.command, "-g"))))
+    assert len(paths) == 4
+    assert loaded(others[1], compiler).library.twice(2) == 6
+
+
+def test_processes_may_build_the_same_at_once(compiler: Compiler) -> None:
+    program = (
+        "import sys; from tests.softswitch.test_ctoolchain import *\n"
+        "(one,) = [one for one in compilers() if one.name == sys.argv[1]]; print(loaded(TWICE, one).library.twice(4))"
+    )
+    command = [sys.executable, "-c", program, compiler.name]
+    root = Path(__file__).parents[2]
+    started = [subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    assert [process.communicate()[0] for process in started] == ["8\n"] * 4
+    assert not any(process.returncode for process in started)
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o720])
+def test_a_folder_that_others_may_write_to_is_not_used(cache: Path, tmp_path: Path, mode: int) -> None:
+    cache.mkdir(parents=True)
+    cache.chmod(mode)
+    assert build(TWICE, compilers()[0]).parent == tmp_path / f"softswitch-{os.geteuid()}"
+    assert not list(cache.iterdir())
+
+
+def test_without_any_private_folder_the_reason_names_all(cache: Path, tmp_path: Path) -> None:
+    cache.parent.write_text("a file")
+    (tmp_path / f"softswitch-{os.geteuid()}").symlink_to(tmp_path)
+    with pytest.raises(ToolchainError, match=r"cache/softswitch: Not a directory; .*: it belongs to another user"):
+        build(TWICE, compilers()[0])
+
+
+def test_a_library_that_others_may_write_to_is_built_anew(compiler: Compiler) -> None:
+    path = build(TWICE, compiler)
+    path.write_text("not a library")
+    path.chmod(0o722)
+    assert loaded(TWICE, compiler).library.twice(1) == 2
+
+
+def test_the_next_compiler_builds_what_the_first_one_cannot(
+    compiler: Compiler, caplog: pytest.LogCaptureFixture
+) -> None:
+    ctoolchain.say_once.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        assert loaded(TWICE, BROKEN, compiler).compiler is compiler
+        loaded(TWICE, BROKEN, compiler)
+    (said,) = caplog.messages
+    assert said.startswith(f"{compiler.name} builds twice, because another compiler failed: /bin/false -shared")
+
+
+def test_an_error_in_the_text_is_told_in_one_line(compiler: Compiler, cache: Path) -> None:
+    with pytest.raises(ToolchainError, match=r"twice\.c:1:.* error") as told:
+        loaded(CSource("twice", "int twice(int value) { return value +; }"), compiler)
+    assert "\n" not in str(told.value)
+    assert not list(cache.iterdir())
+
+
+def test_a_missing_compiler_and_a_file_that_is_no_library(compiler: Compiler) -> None:
+    with pytest.raises(ToolchainError, match=r"absent: .*No such file"):
+        build(TWICE, Compiler("absent", ("/nowhere/cc",)))
+    build(TWICE, compiler).write_text("not a library")
+    with pytest.raises(ToolchainError, match="cannot be loaded"):
+        loaded(TWICE, compiler)
+
+
+def test_without_a_compiler_nothing_is_loaded() -> None:
+    assert load(TWICE, DECLARED, ()) is None
