@@ -143,7 +143,7 @@ def _run(
     if scale is not None:
         scenario = _scaled(scenario, scale, fabric)
     if fabric == VIRTUAL and target != FLUID:
-        _estimate(scenario, yes)
+        _estimate(scenario, target, yes)
     with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
     if fabric in PRIVATE:
@@ -194,12 +194,12 @@ def _scaled(scenario: Scenario, scale: str, fabric: str) -> Scenario:
     return smaller.scenario
 
 
-def _estimate(scenario: Scenario, yes: bool) -> None:
+def _estimate(scenario: Scenario, target: str, yes: bool) -> None:
     """Estimate a long run on packets, and ask whether to continue. Raise `DocumentError` if there is no answer."""
     from echelon.documents import DocumentError
     from echelon.lab.run import LONG_S, estimate
 
-    expected = estimate(scenario)
+    expected = estimate(scenario, target)
     if expected.duration_s < LONG_S:
         return
     typer.echo(expected.text, err=True)

@@ -257,10 +257,6 @@ def _told(
     return told
 
 
-SWITCH_PACKETS_PER_S = 20_000
-"""A round number of packets that embedded switches in virtual time handle in a second of real time, end hosts
-included: one packet counts at each switch on its way. On busy machines, runs of ``dp_pair`` had 9,000 and 27,000, those
-of ``fig2`` 5,600 and 8,400."""
 LONG_S = 600.0
 """The duration in seconds above which `echelon run` asks before it starts."""
 
@@ -273,11 +269,13 @@ class Estimate:
     """Packets that hosts send, acknowledgements included."""
     switch_packets: int
     """The same, counted at each switch on their way."""
+    switch_packets_per_s: int
+    """A round number of those that the target handles in a second of real time."""
 
     @property
     def duration_s(self) -> float:
         """Return the expected duration in real seconds."""
-        return self.switch_packets / SWITCH_PACKETS_PER_S
+        return self.switch_packets / self.switch_packets_per_s
 
     @property
     def text(self) -> str:
@@ -286,16 +284,18 @@ class Estimate:
         duration = f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.0f} hours"
         return (
             f"about {self.packets:.2g} packets, {self.switch_packets:.2g} counted at each switch: about {duration} "
-            f"(at {SWITCH_PACKETS_PER_S} a second; --scale makes them fewer)"
+            f"(at {self.switch_packets_per_s} a second; --scale makes them fewer)"
         )
 
 
-def estimate(scenario: Scenario) -> Estimate:
+def estimate(scenario: Scenario, target: str) -> Estimate:
     """Return the expected effort of `scenario` on packets under all of its policies.
 
     It assumes that each job runs as fast as alone, and that jobs which wait for the slowest iterate until then. It
     ignores losses. Raises `PlanError` for a job that cannot run.
     """
+    from echelon.targets import TARGETS
+
     transport, alone_s = scenario.transport, alone_iterations_s(scenario)
     length_s = scenario.iterations * max(alone_s.values())
     acknowledged = max(1, transport.window_packets // 2)
@@ -312,7 +312,7 @@ def estimate(scenario: Scenario) -> Estimate:
         packets += sent
         at_switches += sent * _switches(scenario, src, dst)
     policies = len(scenario.policies)
-    return Estimate(packets * policies, at_switches * policies)
+    return Estimate(packets * policies, at_switches * policies, TARGETS[target].virtual_packets_per_s())
 
 
 def _others(scenario: Scenario, length_s: Fraction) -> Iterator[tuple[str, str, Fraction, int]]:

@@ -89,6 +89,11 @@ class Target(ABC, Generic[O]):
         """Return what builds a fabric of such switches in virtual time, or None if this target cannot run so."""
         return None
 
+    def virtual_packets_per_s(self) -> int:
+        """Return a round number of packets that switches in virtual time handle in a second of real time, end hosts
+        included: one packet counts at each switch on its way."""
+        return 20_000
+
     def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
         """Return what slows down the queues of the running switch with this configuration entry, for PTF tests."""
         from echelon.targets.rates import NoRates
