@@ -87,7 +87,7 @@ class NativeClock:
     waits: int
 
 
-class NativeNetwork(Protocol):
+class NetworkInC(Protocol):
     """A network whose clock and interfaces are in C, for senders and receivers in C."""
 
     @property
@@ -137,7 +137,7 @@ class VirtualSwitches(Protocol):
         ...
 
     @property
-    def native(self) -> NativeNetwork | None:
+    def native(self) -> NetworkInC | None:
         """The network, if it is in C."""
         ...
 

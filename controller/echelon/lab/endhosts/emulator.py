@@ -47,7 +47,7 @@ from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
 from echelon.lowering.trees import JobTree
 from echelon.paths import Paths
-from echelon.targets.virtual import Clock, Interfaces, NativeNetwork, Nic
+from echelon.targets.virtual import Clock, Interfaces, NetworkInC, Nic
 
 _BACKGROUND_PORTS = 0x8000
 
@@ -102,7 +102,7 @@ class TrainingEmulator:
         ranking: RankingOf | None = None,
         paths: Mapping[str, Paths] | None = None,
         trees: Mapping[str, Sequence[JobTree]] | None = None,
-        native: NativeNetwork | None = None,
+        native: NetworkInC | None = None,
     ) -> None:
         self._clock = clock
         self._fabric = fabric

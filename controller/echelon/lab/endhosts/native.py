@@ -16,7 +16,7 @@ from echelon.lab.endhosts.shim import FlowAddress, PacketTally
 from echelon.lab.endhosts.transport import CREDIT_SEGMENTS, MAX_BACKOFF, MAX_TIMEOUTS, stuck
 from echelon.lab.scenarios.scenario import Transport
 from echelon.rankings.base import Overdue, Ranking, Steps
-from echelon.targets.virtual import NativeNetwork
+from echelon.targets.virtual import NetworkInC
 
 __all__ = ["NativeEnds", "NativeFlow"]
 
@@ -36,7 +36,7 @@ def _library() -> Loaded:
 class NativeEnds:
     """The senders and receivers of flows with a shim at all hosts of a network in C."""
 
-    def __init__(self, network: NativeNetwork, hosts: Iterable[str]) -> None:
+    def __init__(self, network: NetworkInC, hosts: Iterable[str]) -> None:
         self.ffi, self.library, _ = _library()
         self._network = network
         clock = network.clock

@@ -19,7 +19,7 @@ from ctoolchain import ToolchainError
 from echelon.engine import wanted_engine
 from echelon.errors import RunError
 from echelon.fabric.model import Fabric
-from echelon.targets.virtual import Interfaces, NativeClock, NativeNetwork
+from echelon.targets.virtual import Interfaces, NativeClock, NetworkInC
 from softswitch import Switch
 from softswitch.native.choice import Choice
 from softswitch.native.fabric import NativeFabric, NativeHost, NativeLoop, load_fabric
@@ -165,7 +165,7 @@ class Testbed(ABC, Generic[S]):
             server.stop()
 
     @property
-    def native(self) -> NativeNetwork | None:
+    def native(self) -> NetworkInC | None:
         """The network, if it is in C."""
         return _Native(self.clock, self.nics) if isinstance(self.clock, NativeLoop) else None
 
