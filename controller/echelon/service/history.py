@@ -7,7 +7,7 @@ are no more of them than `JOBS` and `PORTS`, so that all together stay below `LA
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from math import nan
 from typing import Generic, TypeVar
@@ -69,12 +69,24 @@ class Hour(Generic[K]):
             if value == value and not row.values[at] >= value:
                 row.values[at] = value
 
-    def read(self, at_s: float) -> Iterator[tuple[K, Steps]]:
-        """Yield the keys that have a value in the hour that ends with the step of `at_s`, and their values."""
+    def read(
+        self,
+        at_s: float,
+        score: Callable[[K, Sequence[float]], float] | None = None,
+        among: Container[K] | None = None,
+        limit: int | None = None,
+    ) -> Iterator[tuple[K, Steps]]:
+        """Yield the keys that have a value in the hour that ends with the step of `at_s`, and their values.
+
+        `score` is by a key and all values that are kept of it; those with the highest come first. It may be called in
+        another thread than `put`.
+        """
         last, width = int(at_s // STEP_S), self._width
-        for key, row in list(self._rows.items()):
-            if row.newest <= last - STEPS:
-                continue
+        rows = [(key, row) for key, row in list(self._rows.items()) if among is None or key in among]
+        rows = [(key, row) for key, row in rows if row.newest > last - STEPS]
+        if score is not None:
+            rows.sort(key=lambda one: (-score(one[0], one[1].values), str(one[0])))
+        for key, row in rows[:limit]:
             places = (step % STEPS * width for step in range(last - STEPS + 1, row.newest + 1))
             known = [tuple(None if one != one else one for one in row.values[at : at + width]) for at in places]
             yield key, [*known, *[(None,) * width] * (last - row.newest)]

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING, Annotated
 
 from echelon.plan import LEVELS
@@ -54,41 +55,34 @@ def _column(steps: Steps, place: int) -> Values:
     return tuple(None if one[place] is None else round(one[place] or 0.0, _DIGITS) for one in steps)
 
 
-def _slowest(jobs: Mapping[str, Steps], alone_s: Mapping[str, float | None], limit: int) -> Iterable[JobHistory]:
-    def slowdown(name: str) -> float:
-        return max((one or 0.0 for one, _ in jobs[name]), default=0.0) / (alone_s[name] or float("inf"))
-
-    for name in sorted(jobs, key=lambda name: (-slowdown(name), name))[:limit]:
-        yield JobHistory(job=name, iteration_s=_column(jobs[name], 0), tardiness_s=_column(jobs[name], 1))
-
-
-def _busiest(
-    ports: Mapping[tuple[str, int], Steps], to: Mapping[tuple[str, int], str], limit: int
-) -> Iterable[PortHistory]:
-    sent = {key: sum(one or 0.0 for step in steps for one in step) for key, steps in ports.items()}
-    for switch, port in sorted(ports, key=lambda key: (-sent[key], key))[:limit]:
-        columns = tuple(_column(ports[switch, port], queue) for queue in range(LEVELS))
-        yield PortHistory(switch=switch, port=port, to=to[switch, port], queues=columns)
-
-
-async def read(service: "ControllerService", job: str | None, switch: str | None, limit: int) -> HistoryResource:
-    """Return the last hour of a job, or of the slowest ones, and of the busiest ports, of a switch or of all."""
+def _read(service: "ControllerService", job: str | None, switch: str | None, limit: int) -> HistoryResource:
     history, machine, now_s = service.leader.history, service.machine, time.monotonic()
     to = {key: other for key, other in service.fabric.neighbour.items() if switch in (None, key[0])}
-    jobs = {name: steps for name, steps in history.jobs.read(now_s) if job in (None, name)}
-    ports = {key: steps for key, steps in history.ports.read(now_s) if key in to}
-    alone_s = {name: machine.alone_iteration_s(name) for name in jobs}
 
-    def made() -> HistoryResource:
-        return HistoryResource(
-            from_s=time.time() - now_s % STEP_S - (STEPS - 1) * STEP_S,
-            step_s=STEP_S,
-            jobs=tuple(_slowest(jobs, alone_s, limit)),
-            ports=tuple(_busiest(ports, to, limit)),
-        )
+    def slowdown(name: str, values: Sequence[float]) -> float:
+        return max((one for one in values[::2] if one == one), default=0.0) / (machine.alone_iteration_s(name) or inf)
 
-    # A thousand ports have more than a million values.
-    return await asyncio.to_thread(made)
+    def sent(_: tuple[str, int], values: Sequence[float]) -> float:
+        return sum(one for one in values if one == one)
+
+    jobs = history.jobs.read(now_s, slowdown, None if job is None else {job}, limit)
+    ports = history.ports.read(now_s, sent, to, limit)
+    return HistoryResource(
+        from_s=time.time() - now_s % STEP_S - (STEPS - 1) * STEP_S,
+        step_s=STEP_S,
+        jobs=tuple(
+            JobHistory(job=name, iteration_s=_column(steps, 0), tardiness_s=_column(steps, 1)) for name, steps in jobs
+        ),
+        ports=tuple(
+            PortHistory(
+                switch=name,
+                port=port,
+                to=to[name, port],
+                queues=tuple(_column(steps, queue) for queue in range(LEVELS)),
+            )
+            for (name, port), steps in ports
+        ),
+    )
 
 
 def routes() -> "APIRouter":
@@ -112,6 +106,7 @@ def routes() -> "APIRouter":
             service.machine.jobs.known(job)
         if switch is not None:
             service.leader.switches[switch]
-        return await read(service, job, switch, limit)
+        # A thousand ports have more than a million values.
+        return await asyncio.to_thread(_read, service, job, switch, limit)
 
     return made
