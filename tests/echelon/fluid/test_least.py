@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.fabric.builders import clos, dragonfly, dumbbell, fat_tree, leaf_spine, line, rail_optimised, torus
+from echelon.fabric.builders import (
+    clos,
+    dragonfly,
+    dumbbell,
+    fat_tree,
+    leaf_spine,
+    line,
+    multi_rail,
+    rail_optimised,
+    torus,
+)
 from echelon.fabric.load import build_fabric
 from echelon.fabric.model import Fabric
 from echelon.fluid import run_alone, simulate
@@ -39,6 +49,7 @@ FABRICS = [
         rail_optimised(4, 2, 2, rate_bps=RATE),
         dumbbell(4, RATE),
         line(4, RATE),
+        multi_rail(4, 2, 2, rate_bps=RATE),
     )
 ]
 
@@ -46,7 +57,7 @@ FABRICS = [
 @st.composite
 def situations(draw: st.DrawFn) -> tuple[Fabric, Sequence[Job]]:
     """Draw a fabric and up to three jobs on its hosts, which they may share."""
-    fabric = draw(st.sampled_from(FABRICS))
+    fabric = replace(draw(st.sampled_from(FABRICS)), paths=draw(st.sampled_from(["kept", "hash", "valiant"])))
     jobs = []
     for number in range(draw(st.integers(1, 3))):
         job = draw(any_job())
