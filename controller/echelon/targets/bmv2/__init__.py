@@ -56,9 +56,7 @@ class Bmv2Launcher(ExecutableLauncher):
 
 def _missing() -> str | None:
     """Return what is missing to speak with BMv2's Thrift server, and how to install it."""
-    return (
-        "thriftpy2 is not installed (run: pip install 'echelon-p4[bmv2]')" if find_spec("thriftpy2") is None else None
-    )
+    return None if find_spec("thriftpy2") else "thriftpy2 is not installed (run: pip install 'echelon-p4[bmv2]')"
 
 
 def _depth_packets(place: Place, mtu: int) -> int:

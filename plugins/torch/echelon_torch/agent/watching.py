@@ -163,7 +163,7 @@ class Agent:
                     seen.hear()
                     if seen.is_marking_due:
                         read_at_s = min(read_at_s, least_read_s)
-                self.reporter.update(seen.open)
+                self.reporter.update(seen.data)
                 for key, _ in selector.select(max(0.0, read_at_s - time.monotonic())):
                     is_over |= key.data is not None
                     if group is not None and key.fileobj is group:
