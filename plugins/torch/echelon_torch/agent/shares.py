@@ -27,15 +27,20 @@ missing at its end."""
 @dataclass(slots=True)
 class _Seen:
     carried: int
-    """What the connection had carried when it was first seen."""
+    """What the connection had carried that does not count."""
     beside: int
-    """What all connections between its hosts had carried then."""
+    """What all connections between its hosts had carried when it was first seen."""
 
 
 @dataclass
 class Shares:
-    """What connections have carried beside each other, from one list of sockets to the next."""
+    """What connections have carried beside each other, from one list of sockets to the next.
 
+    `is_late` is whether connections of the first list may have opened long before; what they carried until then does
+    not count.
+    """
+
+    is_late: bool = False
     control: frozenset[TcpConnection] = frozenset()
     """The connections that count as control traffic."""
     _carried: dict[TcpConnection, int] = field(default_factory=dict)
@@ -54,7 +59,11 @@ class Shares:
             pair = one.local, one.remote
             self._between[pair] = self._between.get(pair, 0) + now[one] - self._carried[one]
         for one in new:
-            self._first[one] = _Seen(now[one], self._between.get((one.local, one.remote), 0))
+            self._first[one] = _Seen(now[one] if self.is_late else 0, self._between.get((one.local, one.remote), 0))
+        for one in new:
+            pair = one.local, one.remote
+            self._between[pair] = self._between.get(pair, 0) + now[one] - self._first[one].carried
+        self.is_late = self.is_late and not now
         missing = self._carried.keys() - now.keys()
         for one in missing & self._missing:
             del self._carried[one], self._first[one]

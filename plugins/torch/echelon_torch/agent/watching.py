@@ -23,6 +23,7 @@ from echelon_torch.agent.iterations import IterationMeter, MeasuredIteration
 from echelon_torch.agent.marking import Marker
 from echelon_torch.agent.program import KernelProgram
 from echelon_torch.agent.reporting import Reporter
+from echelon_torch.agent.shares import Shares
 from echelon_torch.agent.sockets import SocketList, TcpSocket
 
 READ_S = 1.0
@@ -129,7 +130,9 @@ class Agent:
         selector = stack.enter_context(selectors.DefaultSelector())
         dscp = self.watched.dscp
         marker = None if dscp is None or cgroup is None else Marker(cgroup, dscp)
-        seen = self.connections = JobConnections(listing, owner, program, self.reporter.is_peer, marker)
+        shares = Shares(is_late=child is None)
+        seen = JobConnections(listing, owner, program, self.reporter.is_peer, marker, shares=shares)
+        self.connections = seen
         period_s = POLL_S if program is None else READ_S
         if self.watched.idle_gap_s is not None:
             self.meter = IterationMeter(self.watched.idle_gap_s)

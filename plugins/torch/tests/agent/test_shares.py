@@ -32,6 +32,14 @@ def test_a_polled_store_beside_gradients() -> None:
     assert after({STORE: 0, GLOO: 0}, {STORE: 500, GLOO: 4_000_000}) == {STORE}
 
 
+def test_of_what_opened_before_the_agent_began_only_what_comes_now_counts() -> None:
+    late = Shares(is_late=True)
+    late.observe({GLOO: counted(10**12), OTHER: counted(0)})
+    assert late.control == set()
+    late.observe({GLOO: counted(10**12 + 10**6), OTHER: counted(10**6)})
+    assert late.control == set()
+
+
 def test_nothing_is_said_before_much_has_been_carried() -> None:
     assert after({STORE: 0, GLOO: 0}, {STORE: 500, GLOO: LEAST_BYTES - 1}) == set()
 
@@ -71,11 +79,11 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS)
+@given(STEPS, st.booleans())
 @settings(max_examples=examples(300))
-def test_as_defined(steps: Sequence[tuple[int | None, ...]]) -> None:
+def test_as_defined(steps: Sequence[tuple[int | None, ...]], is_late: bool) -> None:
     """A step says what each connection carries anew; once it has carried nothing (None), it is closed for good."""
-    shares = Shares()
+    shares = Shares(is_late)
     history: list[dict[TcpConnection, int]] = []
     closed: set[TcpConnection] = set()
     totals = dict.fromkeys(CONNECTIONS, 0)
@@ -87,14 +95,23 @@ def test_as_defined(steps: Sequence[tuple[int | None, ...]]) -> None:
         now = {one: totals[one] for one, more in zip(CONNECTIONS, step, strict=True) if more is not None}
         history.append({one: carried for one, carried in now.items() if one not in closed})
         shares.observe({one: counted(carried) for one, carried in history[-1].items()})
-        assert shares.control == {one for one in history[-1] if is_control(one, history)}
+        assert shares.control == {one for one in history[-1] if is_control(one, history, is_late)}
 
 
-def is_control(one: TcpConnection, history: Sequence[dict[TcpConnection, int]]) -> bool:
-    first = next(number for number, reading in enumerate(history) if one in reading)
+def is_control(one: TcpConnection, history: Sequence[dict[TcpConnection, int]], is_late: bool) -> bool:
+    opened = {
+        other: next((n for n, reading in enumerate(history) if other in reading), len(history)) for other in CONNECTIONS
+    }
+    earliest = min(opened.values())
     carried = dict.fromkeys(CONNECTIONS, 0)
-    for before, now in zip(history[first:], history[first + 1 :], strict=False):
-        for other in before.keys() & now.keys():
-            carried[other] += now[other] - before[other]
+    for number, reading in enumerate(history):
+        for other, now in reading.items():
+            if opened[other] < number:
+                more = now - history[number - 1][other]
+                counts = number > opened[one]
+            else:
+                more = 0 if is_late and number == earliest else now
+                counts = number >= opened[one]
+            carried[other] += more if counts else 0
     others = sum(carried[other] for other in CONNECTIONS if other.remote == one.remote and other != one)
     return others >= LEAST_BYTES and carried[one] * SHARE < others
