@@ -77,7 +77,7 @@ demo: $(RUNS)
 demo-mininet: $(HOSTS)
 	$(RUN)/echelon run topologies/scenarios/demo_leaf_spine.yaml --on mininet --target $(TARGET) --out $(OUT)/demo-mininet-$(TARGET)
 
-# Two training jobs of PyTorch on one link, under fifo, fair and echelon, in real time: two minutes (docs/torch.md). Root;
+# Two training jobs of PyTorch on one link, under fair, fifo and echelon, in real time: two minutes (docs/torch.md). Root;
 # TARGET is softswitch or bmv2. Installs PyTorch where it is missing; what TORCH names, for example a CPU build.
 TORCH ?= torch>=2.13
 TORCH_OUT := $(OUT)/demo-torch-$(TARGET)

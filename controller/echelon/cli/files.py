@@ -380,6 +380,8 @@ class CheckedFile:
     what: str | None
     """The kind and name of a good file."""
     mistakes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What switches can and cannot do for jobs that they recognise by bytes."""
 
 
 GROUP = "echelon.files"
@@ -443,6 +445,8 @@ def check(
             typer.echo(mistake, err=True)
         if found.good and not as_json:
             typer.echo(f"{found.file}: {found.what} is good")
+        for note in found.notes:
+            typer.echo(f"{found.file}: note: {note}", err=True)
     if as_json:
         show_json(checked)
     if not all(found.good for found in checked):
@@ -457,9 +461,23 @@ def _checked(file: Path) -> CheckedFile:
         loaded = _loader(file, kind)(file)
         of = loaded.tokens if kind == "tokens" else [loaded]
         names = ", ".join(f"'{one.name}'" for one in of if hasattr(one, "name"))
-        return CheckedFile(file, True, f"{_NAMES.get(kind, kind)} {names}".rstrip())
+        notes = tuple(_notes(kind, file, loaded))
+        return CheckedFile(file, True, f"{_NAMES.get(kind, kind)} {names}".rstrip(), notes=notes)
     except DocumentError as error:
         return CheckedFile(file, False, None, tuple(str(mistake) for mistake in (error, *error.others)))
+
+
+def _notes(kind: str, file: Path, loaded: Any) -> Iterator[str]:
+    """Yield what is to be said of jobs whose senders do not mark packets."""
+    from echelon.jobs.spec import load_job_spec
+    from echelon.lowering.limits import limits
+
+    if kind == "job":
+        yield from limits(loaded, load_job_spec(file).recognition)
+    elif kind == "scenario":
+        for job in loaded.jobs:
+            if job.name in loaded.specs:
+                yield from limits(job, loaded.specs[job.name].recognition)
 
 
 def _loader(file: Path, kind: str) -> Callable[[Path], Any]:

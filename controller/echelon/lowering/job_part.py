@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -86,10 +87,11 @@ class _Connection:
     number: int
     segment: SegmentIdentity
 
-    def entries(self, job: int, able: Capabilities, *, is_head: bool) -> Iterator[TableEntry]:
+    def entries(self, job: int, able: Capabilities, *, is_head: bool, is_shared: bool) -> Iterator[TableEntry]:
         time, segment = able.units.time, self.segment
-        # Several connections that count as one have no common sequence numbers.
-        pauses = segment.pause and able.sequence_numbers and len(segment.five_tuples) == 1
+        # Several connections that count as one have no common sequence numbers. With windows closed both ways, each
+        # side would take the other's acknowledgements for old ones, and send nothing more.
+        pauses = segment.pause and able.sequence_numbers and len(segment.five_tuples) == 1 and not is_shared
         for protocol, src, dst, src_port, dst_port in segment.five_tuples:
             key: dict[str, Match] = {"src": ipv4(src), "dst": ipv4(dst), "src_port": src_port, "dst_port": dst_port}
             yield entry(
@@ -134,10 +136,16 @@ class _JobAtSwitch:
             known.append(KnownFlow(number, flow.job, flow.flow, self._flow_entry(number, flow)))
             classifiers += self._classifiers(number, flow)
         head = next(iter(self.connections.values()), None)
+        both_ways = self._both_ways()
         connections = [
             one
             for connection in self.connections.values()
-            for one in connection.entries(self.numbers.register(), self.capabilities, is_head=connection is head)
+            for one in connection.entries(
+                self.numbers.register(),
+                self.capabilities,
+                is_head=connection is head,
+                is_shared=not both_ways.isdisjoint(connection.segment.five_tuples),
+            )
         ]
         entries = (*(flow.entry for flow in known), *classifiers, *connections)
         return LoweredJob(Part(self.numbers.job, entries, tuple(known)), self.profiles, len(connections))
@@ -176,6 +184,14 @@ class _JobAtSwitch:
                     key: dict[str, Match] = {"connection": connection, "position": position}
                     end_bytes = segment.end_bytes
                     yield entry("segment", key, "set_segment", priority=1, flow=number, end_bytes=end_bytes)
+
+    def _both_ways(self) -> AbstractSet[FiveTuple]:
+        """Return the connections that may pause and carry flows of the job in both directions."""
+        if not any(connection.segment.pause for connection in self.connections.values()):
+            return frozenset()
+        segments = {one.five_tuple: one for one in self.identities.values() if isinstance(one, SegmentIdentity)}
+        tuples = {one for segment in segments.values() for one in segment.five_tuples}
+        return {one for one in tuples if (one[0], one[2], one[1], one[4], one[3]) in tuples}
 
     def _connection(self, segment: SegmentIdentity) -> int:
         five_tuple = segment.five_tuple

@@ -133,6 +133,21 @@ def test_segments_of_one_connection() -> None:
     assert dict(second.actions[0].arguments)["end_bytes"] == 3000
 
 
+@pytest.mark.parametrize(("ports", "paused"), [(((5000, 4000),), False), (((5001, 4000),), True)])
+def test_a_connection_that_carries_flows_both_ways_is_not_paused(
+    ports: tuple[tuple[int, int], ...], paused: bool
+) -> None:
+    """With windows closed both ways, both ends would wait for ever."""
+    there = SegmentIdentity("10.0.0.1", "10.0.0.2", "tcp", 0, 0, 0, 3000, 3000, Fraction(1, 100), True, ((4000, 5000),))
+    back = replace(there, src_ipv4="10.0.0.2", dst_ipv4="10.0.0.1", reported=ports)
+    # The switch knows of the other direction although none of its flows pass it.
+    plan = plan_of(FlowPlan("a", "f0", Fixed(3), PATH))
+    intent = lower(plan, diamond(), {("a", "f0"): there, ("a", "f1"): back}, softswitch())["s1"]
+    (connection,) = only(intent, "tcp_connection")
+    assert dict(connection.actions[0].arguments)["in_sequence"] == int(paused)
+    assert len(only(intent, "tcp_answer")) == int(paused)
+
+
 @pytest.mark.parametrize(
     ("ports", "capabilities", "paused"),
     [(None, softswitch(), True), (((1, 2),), softswitch(), True), (((1, 2), (3, 4)), softswitch(), False),

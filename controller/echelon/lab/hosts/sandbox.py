@@ -57,6 +57,11 @@ _NETNS = _RUN / "netns"
 _MEMORY = Path("/dev/shm")
 _BIND = 4096 | 16384  # MS_BIND, MS_REC
 _SETTINGS = Path("/proc/sys")
+_SESSION = Path("/proc/self/autogroup")
+"""The niceness of this session. Where the kernel groups processes by session (sched_autogroup_enabled), that of a
+process counts only within its own, and the sandbox is one."""
+_NICENESS = -10
+"""That of echelon.processes, which this script does not import."""
 _SYSCTLS = {
     # The kernel's router solicitations and multicast reports would be counted with the packets of a run.
     "net/ipv6/conf/all/disable_ipv6": "1",
@@ -268,6 +273,12 @@ def _furnish(private: Sequence[str]) -> None:
         for directory in (_NETNS, _SCRATCH):
             directory.mkdir(exist_ok=True)
             mount("tmpfs", directory, "tmpfs", 0)
+    try:
+        _SESSION.write_text(str(_NICENESS))
+    except FileNotFoundError:
+        pass  # this kernel groups nothing
+    except OSError as error:
+        print(f"sandbox: {_SESSION}: {error.strerror}: a busy machine slows the run down", file=sys.stderr)
     for name, value in _SYSCTLS.items():
         with suppress(FileNotFoundError):
             (_SETTINGS / name).write_text(value)

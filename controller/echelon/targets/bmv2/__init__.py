@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from echelon.documents import DocumentError
 from echelon.errors import RunError
 from echelon.targets.bmv2.options import Bmv2Options, ServerAddress
 from echelon.targets.bmv2.sockets import deepest_queue, mtu_bytes, send_buffer_bytes
@@ -27,6 +29,11 @@ class Bmv2Launcher(ExecutableLauncher):
     executable = "simple_switch_grpc"
     remedy = "build P4's behavioral-model, or use the packages of p4.org; or use --target softswitch"
 
+    def find(self) -> str:
+        if problem := _missing():
+            raise RunError(f"target bmv2: {problem}")
+        return super().find()
+
     def arguments(self, place: Place, ports: Ports) -> Sequence[str]:
         thrift = ["--thrift-port", str(ports.other)]
         if not accepts(self.find(), _NOTIFICATIONS):
@@ -45,6 +52,11 @@ class Bmv2Launcher(ExecutableLauncher):
 
     def serves_at(self, ports: Ports) -> Sequence[int]:
         return (ports.grpc, ports.other)
+
+
+def _missing() -> str | None:
+    """Return what is missing to speak with BMv2's Thrift server, and how to install it."""
+    return None if find_spec("thriftpy2") else "thriftpy2 is not installed (run: pip install 'echelon-p4[bmv2]')"
 
 
 def _depth_packets(place: Place, mtu: int) -> int:
@@ -84,6 +96,8 @@ class Bmv2(Target[Bmv2Options]):
         from echelon.targets.bmv2.htb import Port
         from echelon.targets.bmv2.queues import Bmv2Queues, ShapedPort
 
+        if options.thrift is not None and (problem := _missing()):
+            raise DocumentError(f"switch {site.switch}", "thrift", problem)
         ports = [
             ShapedPort(number, options.interface(number), Port(rate_bps, options.mtu, options.depth))
             for number, rate_bps in sorted(site.port_rates_bps.items())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -46,6 +47,13 @@ def numbers(path: Path) -> frozenset[int]:
         with suppress(FileNotFoundError):
             found.add(Path(directory).stat().st_ino)
     return frozenset(found)
+
+
+def members(path: Path) -> Iterator[int]:
+    """Yield the processes of the group and of those below it."""
+    for directory, _, _ in os.walk(path):
+        with suppress(OSError):
+            yield from map(int, (Path(directory) / "cgroup.procs").read_text().split())
 
 
 def _sweep(parent: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from echelon_torch.agent.connection import TcpConnection
 from echelon_torch.agent.program import Seen
+from echelon_torch.agent.shares import Shares
 from echelon_torch.agent.sockets import TcpCounters, TcpSocket
 
 Owner = Callable[[], Callable[[TcpSocket], bool]]
@@ -75,7 +76,7 @@ class JobConnections:
     """The connections of a job, kept up to date from the list of sockets and, where there is one, by a program in the
     kernel, which is quicker and misses none that is short.
 
-    What connections carry is added up for those that are `is_counted` (default: all).
+    What connections carry is added up for those that are `is_counted` (default: all), and are no control traffic.
     """
 
     listing: Listing
@@ -89,6 +90,7 @@ class JobConnections:
     """The time since any of them sent data, at the last reading."""
     marked: int = 0
     """The number of connections that opened with the mark."""
+    shares: Shares = field(default_factory=Shares)
     _open: dict[TcpConnection, TcpCounters] = field(default_factory=dict)
     _unmarked: set[TcpConnection] = field(default_factory=set)
     _missing: frozenset[TcpConnection] = frozenset()
@@ -98,6 +100,11 @@ class JobConnections:
     def open(self) -> frozenset[TcpConnection]:
         """The connections that are open."""
         return frozenset(self._open)
+
+    @property
+    def data(self) -> frozenset[TcpConnection]:
+        """The connections that are open, without control traffic."""
+        return self.open - self.shares.control
 
     @property
     def is_marking_due(self) -> bool:
@@ -137,6 +144,8 @@ class JobConnections:
 
     def _add_up(self, found: Mapping[TcpConnection, TcpCounters | None]) -> None:
         counted = {one: now for one, now in found.items() if now is not None and self.is_counted(one)}
+        self.shares.observe(counted)
+        counted = {one: now for one, now in counted.items() if one not in self.shares.control}
         for connection, now in counted.items():
             before = self._open.get(connection, _NOTHING)
             # A port that is used again begins anew.

@@ -48,6 +48,10 @@ class _Collector:
                 "Open connections with other hosts of the job",
                 sum(map(seen.is_counted, seen.open)),
             )
+            gauges["control_connections"] = (
+                "Those of them that carry little beside others, and are not reported",
+                len(seen.shares.control),
+            )
             gauges["ebpf"] = ("1: the kernel tells of connections; 0: they are polled", seen.program is not None)
             counters |= {
                 "sent_bytes": ("Bytes sent, each counted once", totals.sent_bytes),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,6 +27,20 @@ def descendants(root: int, proc: Path = Path("/proc")) -> frozenset[int]:
                 found.add(child)
                 waiting.append(child)
     return frozenset(found)
+
+
+def elsewhere(candidates: Iterable[int], proc: Path = Path("/proc")) -> Iterator[tuple[int, int]]:
+    """Yield each of the processes that is in another network namespace than this one, with a number of its namespace.
+
+    Each namespace has files of its own below /proc/PID/net. Their numbers tell namespaces apart, and need no
+    capability, which links below /proc/PID/ns do.
+    """
+    own = (proc / "self" / "net" / "tcp").stat().st_ino
+    for process in candidates:
+        with suppress(OSError):
+            network = (proc / str(process) / "net" / "tcp").stat().st_ino
+            if network != own:
+                yield process, network
 
 
 def socket_inodes(root: int, proc: Path = Path("/proc")) -> frozenset[int]:

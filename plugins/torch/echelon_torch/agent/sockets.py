@@ -30,7 +30,7 @@ _WITH_COUNTERS = 1 << 1
 _MAPPED = bytes(10) + b"\xff\xff"
 _INT = struct.Struct("=i")
 _HEADER = 16
-_INFO = struct.Struct("=44xI52xI64xQ8xQ8xQQ")
+_INFO = struct.Struct("=44xI52xI24xQ32xQ8xQ8xQQ")
 """The fields of `tcp_info` that `TcpCounters` has; kernels before 4.19 have not all of them."""
 
 
@@ -42,6 +42,7 @@ class TcpCounters:
     """Milliseconds since data were sent last."""
     retransmissions: int = 0
     """Segments that were sent again."""
+    bytes_received: int = 0
     busy_us: int = 0
     """Time with data to send."""
     stalled_us: int = 0

@@ -9,9 +9,10 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from echelon_torch.agent import capabilities, cgroups, processes
@@ -22,6 +23,7 @@ from echelon_torch.agent.iterations import IterationMeter, MeasuredIteration
 from echelon_torch.agent.marking import Marker
 from echelon_torch.agent.program import KernelProgram
 from echelon_torch.agent.reporting import Reporter
+from echelon_torch.agent.shares import Shares
 from echelon_torch.agent.sockets import SocketList, TcpSocket
 
 READ_S = 1.0
@@ -62,6 +64,8 @@ class Agent:
     """Processor time of the last reading of the list of sockets."""
     problem: str | None = None
     """The reason why the list could not be read the last time."""
+    networks: set[int] = field(default_factory=set)
+    """Other network namespaces in which processes of the job have been found."""
 
     def run(self, command: Sequence[str]) -> int:
         """Run a command, watch its connections until it ends, and return its exit status. Raise `AgentError`."""
@@ -72,8 +76,10 @@ class Agent:
             told = stack.enter_context(_signals())
             group, program = self._prepare(stack)
             child = _start(command, None if group is None else group.path)
-            owner = _of_process(child.pid) if group is None else _of_group(group.path)
-            self._watch(stack, told, owner, program, None if group is None else group.path, child, group)
+            path = None if group is None else group.path
+            owner = _of_process(child.pid) if path is None else _of_group(path)
+            members = partial(processes.descendants, child.pid) if path is None else partial(cgroups.members, path)
+            self._watch(stack, told, owner, members, program, path, child, group)
             return child.wait()
 
     def watch(self, cgroup: Path) -> None:
@@ -81,7 +87,8 @@ class Agent:
         capabilities.keep_only(*_NEEDED)
         with ExitStack() as stack:
             told = stack.enter_context(_signals())
-            self._watch(stack, told, _of_group(cgroups.checked(cgroup)), self._load(stack, cgroup), cgroup)
+            owner, members = _of_group(cgroups.checked(cgroup)), partial(cgroups.members, cgroup)
+            self._watch(stack, told, owner, members, self._load(stack, cgroup), cgroup)
 
     def _prepare(self, stack: ExitStack) -> tuple[JobGroup | None, KernelProgram | None]:
         """Return the group for the job's processes and the program that is attached to it, where there are such."""
@@ -113,6 +120,7 @@ class Agent:
         stack: ExitStack,
         told: socket.socket,
         owner: Owner,
+        members: Callable[[], Iterable[int]],
         program: KernelProgram | None,
         cgroup: Path | None,
         child: subprocess.Popen[bytes] | None = None,
@@ -122,7 +130,9 @@ class Agent:
         selector = stack.enter_context(selectors.DefaultSelector())
         dscp = self.watched.dscp
         marker = None if dscp is None or cgroup is None else Marker(cgroup, dscp)
-        seen = self.connections = JobConnections(listing, owner, program, self.reporter.is_peer, marker)
+        shares = Shares(is_late=child is None)
+        seen = JobConnections(listing, owner, program, self.reporter.is_peer, marker, shares=shares)
+        self.connections = seen
         period_s = POLL_S if program is None else READ_S
         if self.watched.idle_gap_s is not None:
             self.meter = IterationMeter(self.watched.idle_gap_s)
@@ -140,20 +150,23 @@ class Agent:
             selector.register(ended, selectors.EVENT_READ, child)
         if group is not None:
             selector.register(group, selectors.EVENT_READ)
-        read_at_s = least_read_s = 0.0
+        read_at_s = least_read_s = looked_s = 0.0
         is_over = False
         try:
             while not is_over:
                 now_s = time.monotonic()
                 if now_s >= read_at_s:
                     self._read(seen)
+                    if now_s >= looked_s + READ_S:
+                        looked_s = now_s
+                        self._look_elsewhere(members())
                     least_read_s = now_s + max(POLL_S, self.read_s / LARGEST_SHARE)
                     read_at_s = now_s + max(period_s, self.read_s / LARGEST_SHARE)
                 else:
                     seen.hear()
                     if seen.is_marking_due:
                         read_at_s = min(read_at_s, least_read_s)
-                self.reporter.update(seen.open)
+                self.reporter.update(seen.data)
                 for key, _ in selector.select(max(0.0, read_at_s - time.monotonic())):
                     is_over |= key.data is not None
                     if group is not None and key.fileobj is group:
@@ -176,6 +189,16 @@ class Agent:
             self.say(str(error))
             return False
         return True
+
+    def _look_elsewhere(self, members: Iterable[int]) -> None:
+        """Tell once of each network namespace of the job's processes whose sockets the agent does not see."""
+        for process, network in processes.elsewhere(members):
+            if network not in self.networks:
+                self.networks.add(network)
+                self.say(
+                    f"process {process} of the job has a network namespace of its own, whose connections are not "
+                    f"reported (start an agent there: nsenter --net=/proc/{process}/ns/net echelon agent ...)"
+                )
 
     def _read(self, seen: JobConnections) -> None:
         began_s = time.thread_time()

@@ -1,9 +1,10 @@
 """Run as a module: agents beside an unmodified program, in a sandbox; prints what was seen as a line of JSON.
 
-    python -m plugins.torch.tests.agent.inside [--no-ebpf | --watch | --iterations | --udp | --training]
+    python -m plugins.torch.tests.agent.inside [--no-ebpf | --watch | --iterations | --polled | --udp | --training]
 
 With `--watch`, a program runs already when an agent begins to watch its control group. With `--iterations`, a program
-sends the same again after each silence, and more than its file says. With `--udp`, the program of the documentation's
+sends the same again after each silence, and more than its file says; with `--polled`, a thread of it sends a little all
+the time, as one does that asks a store. With `--udp`, the program of the documentation's
 page writes the shim itself. With `--training`, the ranks of a job of PyTorch train.
 """
 
@@ -16,8 +17,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,8 @@ from tests.echelon.service.lab import ring, settle, until
 ROOT = Path(__file__).resolve().parents[4]
 
 ROUNDS = 3
+STORES = {29500 + number for number in range(ROUNDS)}
+"""The ports of the stores of training.py, whose connections carry little beside the gradients."""
 IDLE_GAP_S = 0.2
 SENT = 1_600_000
 """Bytes of an iteration: the ring's file says 1 MB."""
@@ -99,11 +103,14 @@ def watch(here: Place) -> dict[str, Any]:
     return {"watched": found, "status": status, "kept": kept}
 
 
-def iterations(here: Place) -> dict[str, Any]:
+def iterations(here: Place, *, polled: bool = False) -> dict[str, Any]:
     """Send the same several times with silence between; return what the service knows of it."""
     _, port = here.accepting("h1")
     connecting = here.connecting("h2", "h1", port, "--idle-gap", f"{IDLE_GAP_S} s")
-    connecting.order("open 2")
+    ports = connecting.order("open 2")
+    if polled:
+        connecting.order(f"poll {IDLE_GAP_S * 1000 / 4:.0f}")
+        until(lambda: len(reported(here)["h2"]) == 3, f"reported: {reported(here)}")
     for _ in range(AGREEING + 4):
         connecting.order(f"send {SENT // 2}")
         # Silence is time without bytes, so there is nothing else to wait for.
@@ -113,7 +120,8 @@ def iterations(here: Place) -> dict[str, Any]:
     (measured,) = here.client.job(JOB).measurements
     until(lambda: here.client.job(JOB).sizes[0].used_bytes == SENT, f"{here.client.job(JOB).sizes}")
     (size,) = here.client.job(JOB).sizes
-    return {"measured": measured.model_dump(), "size": size.model_dump(), "state": here.client.job(JOB).state}
+    until(lambda: reported(here)["h1"] == {(port, one) for one in ports}, f"reported: {reported(here)}")
+    return {"measured": measured.model_dump(), "size": size.model_dump(), "reported": len(reported(here)["h2"])}
 
 
 def udp(here: Place) -> dict[str, Any]:
@@ -167,7 +175,7 @@ def reported(here: Place) -> dict[str, set[tuple[int, int]]]:
 
 
 def established(here: Place, host: str) -> set[tuple[int, int]]:
-    """Return the same as the tables of the kernel have it, for connections with the other host."""
+    """Return the same as the tables of the kernel have it, for connections with the other host that carry data."""
     shown = subprocess.run(
         [*here.in_host(host), "cat", "/proc/net/tcp", "/proc/net/tcp6"], check=True, capture_output=True, text=True
     ).stdout
@@ -180,7 +188,7 @@ def established(here: Place, host: str) -> set[tuple[int, int]]:
         addresses, ports = zip(*(end.split(":") for end in (local, remote)), strict=False) if ":" in local else ((), ())
         if state == "01" and [address[-8:] for address in addresses] == ends:
             found.add((int(ports[0], 16), int(ports[1], 16)))
-    return found
+    return {one for one in found if not {*one} & STORES}
 
 
 def command(process: int) -> str:
@@ -196,7 +204,13 @@ def both(ports: Sequence[int], port: int) -> set[tuple[int, int]]:
 
 
 def main() -> int:
-    modes = {"--watch": watch, "--iterations": iterations, "--udp": udp, "--training": training}
+    modes: dict[str, Callable[[Place], dict[str, Any]]] = {
+        "--watch": watch,
+        "--iterations": iterations,
+        "--polled": partial(iterations, polled=True),
+        "--udp": udp,
+        "--training": training,
+    }
     with place(telemetry={"correct_sizes": True}) as here:
         mode = modes.get(sys.argv[1]) if sys.argv[1:] else None
         seen = follow(here, sys.argv[1:]) if mode is None else mode(here)

@@ -3,7 +3,8 @@
     python program.py accept ADDRESS FILE             # writes its port into FILE
     python program.py connect ADDRESS PORT            # obeys the lines of its standard input, and answers each
 
-The lines are `open N`, `send BYTES` (on each connection) and `close N` (the oldest).
+The lines are `open N`, `send BYTES` (on each connection), `close N` (the oldest), and `poll MILLISECONDS`: a thread
+sends a little at this interval on a connection of its own, as one does that asks a store.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import selectors
 import socket
 import sys
+import threading
+import time
 from pathlib import Path
 
 
@@ -31,6 +34,12 @@ def accept(address: str, file: Path) -> None:
                     one.close()
 
 
+def poll(connection: socket.socket, interval_s: float) -> None:
+    while True:
+        connection.sendall(bytes(64))
+        time.sleep(interval_s)
+
+
 def connect(address: str, port: int) -> None:
     opened: list[socket.socket] = []
     for line in sys.stdin:
@@ -40,6 +49,9 @@ def connect(address: str, port: int) -> None:
         elif order == "send":
             for one in opened:
                 one.sendall(bytes(int(number)))
+        elif order == "poll":
+            polling = socket.create_connection((address, port))
+            threading.Thread(target=poll, args=(polling, int(number) / 1000), daemon=True).start()
         else:
             for _ in range(int(number)):
                 opened.pop(0).close()

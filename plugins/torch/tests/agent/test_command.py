@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,6 +55,17 @@ def test_the_command_has_the_standard_streams(tmp_path: Path) -> None:
     words = command(tmp_path, "run", "--", sys.executable, "-c", "print(input()[::-1])")
     done = subprocess.run(words, input="abc\n", capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.stdout == "cba\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+@pytest.mark.parametrize("option", ["--ebpf", "--no-ebpf"])
+def test_it_says_of_a_network_of_the_commands_own_that_it_is_not_seen(tmp_path: Path, option: str) -> None:
+    waits_until_it_is_said = f"until grep -q nsenter {tmp_path}/said; do sleep 0.1; done"
+    with (tmp_path / "said").open("w") as said:
+        words = command(tmp_path, "run", option, "--", "unshare", "--net", "sh", "-c", waits_until_it_is_said)
+        assert subprocess.run(words, stderr=said, check=False, timeout=PATIENCE_S).returncode == 0
+    (line,) = [one for one in (tmp_path / "said").read_text().splitlines() if "nsenter" in one]
+    assert re.search(r"process (\d+) of the job has a network namespace of its own,.*--net=/proc/\1/ns/net", line)
 
 
 MISTAKES = [

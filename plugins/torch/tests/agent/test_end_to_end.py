@@ -80,6 +80,16 @@ def test_iterations_are_measured_and_the_file_s_sizes_corrected() -> None:
 
 
 @pytest.mark.long
+def test_a_polled_store_breaks_no_silence_and_counts_no_bytes() -> None:
+    found = seen("--polled")
+    # The connection of the store is not reported any more.
+    assert found["reported"] == 2
+    assert found["size"]["used_bytes"] == 1_600_000
+    # A reading that comes late on a busy machine takes iterations together, but none has a byte of the polling.
+    assert found["measured"]["sent_bytes"]["h1"] % 1_600_000 == 0
+
+
+@pytest.mark.long
 def test_switches_recognise_datagrams_of_the_page_s_program() -> None:
     # Three iterations of two flows, each of 10,000 bytes in 8 datagrams.
     found = seen("--udp")
@@ -93,12 +103,12 @@ def test_what_is_reported_of_a_job_of_pytorch_is_what_the_kernel_knows() -> None
     rounds = seen("--training")["rounds"]
     assert len(rounds) == 3
     for one in rounds:
-        # The store's connection, and at least one of gloo's.
-        assert len(one["h1"]) >= 2
+        # At least one of gloo's connections, and none of the store's.
+        assert one["h1"]
         assert {tuple(ports) for ports in one["h1"]} == {(local, remote) for remote, local in one["h2"]}
     # Every round has new connections; PyTorch keeps some of those of the rounds before.
     seen_before: set[tuple[int, int]] = set()
     for one in rounds:
         ports = {(local, remote) for local, remote in one["h1"]}
-        assert len(ports - seen_before) >= 2
+        assert ports - seen_before
         seen_before |= ports

@@ -10,7 +10,10 @@ import sys
 import threading
 from pathlib import Path
 
-from echelon_torch.agent.processes import descendants, socket_inodes
+import pytest
+
+from echelon.lab.hosts import sandbox
+from echelon_torch.agent.processes import descendants, elsewhere, socket_inodes
 
 
 def test_sockets_are_found_while_processes_come_and_go() -> None:
@@ -58,3 +61,19 @@ def test_a_broken_proc_is_no_trouble(tmp_path: Path) -> None:
     (tmp_path / "self").symlink_to("1")
     assert descendants(9, tmp_path) == {9, 4}
     assert socket_inodes(9, tmp_path) == {77}
+
+
+@pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
+def test_a_process_in_another_network_namespace_is_told_apart() -> None:
+    ready = ("sh", "-c", "echo; cat")
+    with (
+        subprocess.Popen(ready, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as here,
+        subprocess.Popen(["unshare", "--net", *ready], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as there,
+    ):
+        for child in (here, there):
+            assert child.stdout is not None
+            child.stdout.readline()
+        found = dict(elsewhere([os.getpid(), here.pid, there.pid, 2**22 + 1]))
+        assert list(found) == [there.pid]
+        here.communicate()
+        there.communicate()

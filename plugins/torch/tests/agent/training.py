@@ -24,11 +24,11 @@ def main(directory: Path, rounds: int) -> None:
     for number in range(rounds):
         os.environ["MASTER_PORT"] = str(29500 + number)
         dist.init_process_group("gloo")
-        model = DistributedDataParallel(nn.Sequential(*(nn.Linear(64, 64) for _ in range(4))), bucket_cap_mb=0.02)
+        model = DistributedDataParallel(nn.Sequential(*(nn.Linear(256, 256) for _ in range(4))), bucket_cap_mb=0.3)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         for _ in range(3):
             optimizer.zero_grad()
-            model(torch.randn(8, 64)).square().mean().backward()
+            model(torch.randn(8, 256)).square().mean().backward()
             optimizer.step()
         (directory / f"trained-{rank}-{number}").touch()
         while not (directory / f"go-{number}").exists():

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from echelon.documents import DocumentError
 from echelon.errors import RunError
 from echelon.lab.hosts import sandbox
 from echelon.processes import free_port
@@ -17,6 +19,7 @@ from echelon.targets import TARGETS, bmv2
 from echelon.targets.bmv2 import Bmv2Launcher, sockets
 from echelon.targets.launching import Place, Ports, accepts
 from echelon.targets.softswitch import SoftswitchLauncher
+from echelon.targets.target import Site
 from tests.echelon.lab.hosts.backends.inside import look
 
 needs_sandbox = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
@@ -58,6 +61,17 @@ def test_a_switch_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch
     assert launcher is not None
     with pytest.raises(RunError, match=r"^target bmv2: simple_switch_grpc is not installed \(.*softswitch\)$"):
         launcher.launch(PLACE, tmp_path)
+
+
+def test_bmv2_without_what_speaks_with_it_is_refused_before_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "thriftpy2", None)
+    needed = r"thriftpy2 is not installed \(run: pip install 'echelon-p4\[bmv2\]'\)$"
+    with pytest.raises(RunError, match=f"^target bmv2: {needed}"):
+        Bmv2Launcher().find()
+    target, site = TARGETS["bmv2"], Site("s1", {1: 10**7})
+    options = target.options.model_validate({"interfaces": "s1-eth{port}", "thrift": "127.0.0.1:9090"})
+    with pytest.raises(DocumentError, match=f"^switch s1: thrift: {needed}"):
+        target.queue_driver(options, site)
 
 
 def test_the_depth_of_queues_is_passed_on() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from echelon.lab.hosts import sandbox
+from echelon.processes import NICENESS
 
 PATIENCE_S = 30.0
 CALLER = "import sys; from echelon.lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:]))"
@@ -67,6 +68,13 @@ def test_streams_directory_and_environment_are_the_callers(tmp_path: Path) -> No
         env={**os.environ, "WORD": "word"},
     )
     assert (done.stdout.splitlines(), done.stderr) == (["given", str(tmp_path), "word"], "said\n")
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="the kernel does not group sessions")
+def test_the_whole_sandbox_is_preferred() -> None:
+    before = Path("/proc/self/autogroup").read_text()
+    assert run("sh", "-c", "cat /proc/self/autogroup").stdout.split()[1:] == ["nice", str(NICENESS)]
+    assert Path("/proc/self/autogroup").read_text() == before
 
 
 def test_files_stay_except_in_private_directories(tmp_path: Path) -> None:
