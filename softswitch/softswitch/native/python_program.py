@@ -19,7 +19,7 @@ class PythonProgram:
 
     def __init__(self, pipelines: Pipelines, lock: HandoverLock) -> None:
         self._pipelines = pipelines
-        self._lock = lock
+        self.lock = lock
         self._waiting: dict[int, tuple[Any, QueuedPacket]] = {}
         self._numbers = count()
         self._sent: list[Any] = []
@@ -34,16 +34,6 @@ class PythonProgram:
             setattr(made, name, callback)
             self._callbacks.append(callback)
         return made
-
-    def guards(self, ffi: Any) -> tuple[Any, Any]:
-        """Return what a thread in C calls before and after it holds the switch."""
-
-        def enter() -> None:
-            self._lock.acquire()
-
-        found = ffi.callback("void(void)", enter), ffi.callback("void(void)", self._lock.release)
-        self._callbacks += found
-        return found
 
     @property
     def waiting(self) -> int:

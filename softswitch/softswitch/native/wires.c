@@ -332,12 +332,11 @@ static uint32_t flush(core_outlet *outlet) {
 static void flush_all(wires *w, core_outlet *flushed) {
     core_outlet *outlet;
     while (flushed) {
-        for (outlet = flushed; outlet; outlet = outlet->next_flushed) outlet->touched = flush(outlet) << 1;
+        for (outlet = flushed; outlet; outlet = outlet->next_flushed) outlet->taken = flush(outlet);
         wires_lock(w);
         for (outlet = flushed; outlet; outlet = outlet->next_flushed) {
             int64_t now_ns = clock_ns(w);
-            core_sent(outlet, outlet->sending, outlet->touched >> 1);
-            outlet->touched = 0;
+            core_sent(outlet, outlet->sending, outlet->taken);
             outlet->is_flushed = 0;
             if (outlet->obstacle == OBSTACLE_NONE) continue;
             core_refused(&w->core, outlet, outlet->obstacle, now_ns);
