@@ -152,6 +152,9 @@ class NativeIndex:
             for key, place in zip(spec.keys, layout.places, strict=True)
         ]
         self._widths = [[words(p.width) for p in program.actions[a].params] for a in spec.actions]
+        self._single = (
+            len(self._parts) == layout.size == 1 and not layout.ranges and spec.profile is None and not table.stateful
+        )
         self._plain = [all(count == 1 for count in counts) for counts in self._widths]
         self._chosen: dict[int, list[Any]] = {}
         """The list that each entry refers to, by handle."""
@@ -232,11 +235,24 @@ class NativeIndex:
     def add_all(self, entries: Iterable[Entry]) -> None:
         self._left = []
         commands: list[int] = []
-        stateful = self._table.stateful
-        for entry in entries:
-            if stateful:
+        if self._single:
+            # Filling a large table consists of this, so it is written out.
+            kind, full, _ = self._parts[0]
+            number, plain, widths = self._number, self._plain, self._widths
+            for entry in entries:
+                element: Any = entry.key[0]
+                value, mask = (element, full) if kind == "exact" else element
+                if kind == "lpm":
+                    mask = full ^ (full >> mask)
+                action, *given = entry.result
+                if not plain[action]:
+                    given = in_words(widths[action], given)
+                commands += (PUT, 7 + len(given), number, entry.handle, entry.priority, action, 0, mask, value)
+                commands += given
+        else:
+            for entry in entries:
                 self.prepare(entry)
-            commands += self._command(entry)
+                commands += self._command(entry)
         if commands:
             self._memory.send_packed(array("Q", commands).tobytes())
         for cells in self._left:
