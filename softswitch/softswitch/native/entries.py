@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from softswitch import ir
@@ -265,7 +266,7 @@ class NativeIndex:
         if isinstance(entry, NativeEntry):
             # What is read of the entry from now on does not change any more.
             entry.state = None
-            self._free.append(entry.number)
+            self._memory.afterwards(partial(self._free.append, entry.number))
         if self.choices is not None:
             self.choices.leave(self._chosen.pop(entry.handle))
 

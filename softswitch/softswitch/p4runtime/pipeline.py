@@ -114,18 +114,24 @@ class Pipeline:
 
         An update that `scope` does not cover ends with PERMISSION_DENIED.
         """
-        if scope.ids is None:
-            if isinstance(updates, WireUpdates):
-                return self._bulk.write(updates)
-            return [self._attempt(update) for update in updates]
-        return [_denied(update.entity, scope) or self._attempt(update) for update in updates]
+        with self.switch.batch():
+            if scope.ids is None:
+                if isinstance(updates, WireUpdates):
+                    return self._bulk.write(updates)
+                return [self._attempt(update) for update in updates]
+            return [_denied(update.entity, scope) or self._attempt(update) for update in updates]
 
     def write_all_or_nothing(self, updates: Sequence[p4r.Update], scope: RoleScope = FULL_ACCESS) -> list[Status]:
         """Apply a batch as ROLLBACK_ON_ERROR and DATAPLANE_ATOMIC demand; return one status per update.
 
         The first failure undoes the updates before it; all other updates then end with ABORTED. The caller holds the
-        device's lock throughout, so no packet sees an intermediate state and the two modes are the same.
+        device's lock throughout, and native memory gets all at once, so no packet sees an intermediate state and the
+        two modes are the same.
         """
+        with self.switch.batch():
+            return self._write_all_or_nothing(updates, scope)
+
+    def _write_all_or_nothing(self, updates: Sequence[p4r.Update], scope: RoleScope) -> list[Status]:
         undo: list[p4r.Update] = []
         for index, update in enumerate(updates):
             inverse = self._inverse(update)
