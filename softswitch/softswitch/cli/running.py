@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
-from softswitch import Program, Switch, load_program
+from softswitch import Program, Switch
 from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
 from softswitch.cli.report import ready_line, summary
 from softswitch.cli.services import Parts, Served
@@ -77,7 +77,7 @@ def _build(options: SwitchOptions, closing: ExitStack, choice: Choice) -> tuple[
     lock = HandoverLock()
     program = None
     if options.program is not None:
-        program = load_program(options.program.read_bytes(), str(options.program), compiled=False)
+        program = choice.load(options.program.read_bytes(), str(options.program))
     core = Core(queues=MAX_QUEUES if options.asked else options.queues)
 
     def counters(port: int) -> PortCounters | None:
@@ -100,7 +100,7 @@ def _build(options: SwitchOptions, closing: ExitStack, choice: Choice) -> tuple[
         drop_port=options.drop_port,
         seed=options.seed,
         tracer=tracer,
-        native=choice if tracer is None else lambda _program: None,
+        engines=choice if tracer is None else None,
         port_counters=counters,
     )
     served: list[Served] = []

@@ -90,15 +90,15 @@ class NativeProgram:
 
 
 def compile_native(
-    program: ir.ProgramIR, given: Sequence[Compiler] | None = None, *, at_once: bool = False
+    program: ir.ProgramIR, given: Sequence[Compiler] | None = None, *, at_once: bool = False, unit: CUnit | None = None
 ) -> NativeProgram:
-    """Generate, compile and load a program's C. Raises :class:`NativeError`.
+    """Generate, compile and load a program's C, unless its ``unit`` is given. Raises :class:`NativeError`.
 
     With ``at_once``, the fastest compiler makes what runs first, unless the cache has what the best compiler made.
     """
     found = compilers() if given is None else given
     try:
-        unit = generate(program)
+        unit = unit or generate(program)
         source = Source("switch", unit.text)
         waits = at_once and len(found) > 1 and not is_kept(source, found[0])
         loaded = load(source, part("abi.h"), found[-1:] if waits else found)

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from finsy.proto import p4r
 
-from softswitch import Program, ProgramError, Switch, load_program
+from softswitch import ProgramError, Switch
 from softswitch.p4runtime.arrays import CounterStore, MeterStore, RegisterStore
 from softswitch.p4runtime.bulk import BulkWriter
 from softswitch.p4runtime.digests import DigestLists
@@ -67,7 +67,7 @@ class Pipeline:
     def __init__(
         self,
         config: p4r.ForwardingPipelineConfig,
-        make_switch: Callable[[Program], Switch],
+        make_switch: Callable[[bytes], Switch],
         list_ids: Iterator[int],
         now_ns: Callable[[], int],
     ) -> None:
@@ -81,7 +81,7 @@ class Pipeline:
         self.config = config
         try:
             info = index_p4info(config.p4info)
-            self.switch = make_switch(load_program(config.p4_device_config, "p4_device_config", compiled=False))
+            self.switch = make_switch(config.p4_device_config)
             self._build(info, list_ids, now_ns)
         except (P4InfoError, ProgramError) as error:
             raise RefusedError(Code.INVALID_ARGUMENT, f"the pipeline cannot be realized: {error}") from None

@@ -152,7 +152,7 @@ def clock() -> Time:
 @pytest.fixture(params=["python", "native"])
 def bare_device(request: pytest.FixtureRequest, clock: Time) -> Device:
     """Return a device without a pipeline."""
-    return Device(now_ns=clock, cpu_port=CPU_PORT, native=Choice(request.param, compilers()[-1:]))
+    return Device(now_ns=clock, cpu_port=CPU_PORT, engines=Choice(request.param, compilers()[-1:]))
 
 
 @pytest.fixture
