@@ -152,7 +152,7 @@ def _started(source: bytes, compiler: Compiler) -> tuple[NativeProgram, float, f
                 load_kept.cache_clear()
                 choice = Choice("native", [compiler])
                 begin = _used_s()
-                loaded = choice.load(source, "program.json")
+                loaded = choice.load(source, f"{compiler.name}.json")
                 native = choice(loaded)
                 Switch(loaded, native=native).process(0, bytes(64), 0)
                 seconds.append(_used_s() - begin)
