@@ -337,10 +337,13 @@ typedef struct entry {
     uint64_t word[];
 } entry;
 
+/* A place for the entries of a key, with a part of their hash, which saves most looks at entries of other keys. */
+typedef struct { entry *first; uint64_t tag; } slot;
+
 /* The entries of one mask, by their masked key: linear probing over a power of two of slots. */
 typedef struct {
-    entry **slots;
-    uint32_t bits, used;
+    slot *slots;
+    uint32_t bits, used, compared;
     uint32_t priority;       /* not below that of any entry here, nor is handle above that of the best */
     uint64_t handle;
     uint64_t mask[KEY_WORDS];
@@ -376,10 +379,10 @@ INLINE entry *find_key(const mask_group *g, const uint64_t *key, uint32_t words,
 {
     uint64_t hash = hash_words(key, words, seed), last = (1ull << g->bits) - 1;
     for (uint64_t at = hash >> (64 - g->bits);; at = (at + 1) & last) {
-        entry *e = g->slots[at];
+        entry *e = g->slots[at].first;
         if (!e)
             return 0;
-        if (e->hash == hash) {
+        if (g->slots[at].tag == hash) {
             uint64_t differ = 0;
             for (uint32_t i = 0; i < words; i++)
                 differ |= e->word[i] ^ key[i];
@@ -450,10 +453,10 @@ static void order_groups(table *t)
 {
     for (uint32_t i = 1; i < t->groups; i++) {
         mask_group *g = t->group[i];
-        uint32_t at = i, bits = bit_count(g->mask, t->words);
+        uint32_t at = i;
         for (; at > 0; at--) {
             mask_group *o = t->group[at - 1];
-            if (t->longest ? bits <= bit_count(o->mask, t->words)
+            if (t->longest ? g->compared <= o->compared
                            : !BETTER(g->priority, g->handle, o->priority, o->handle))
                 break;
             t->group[at] = o;
@@ -465,22 +468,23 @@ static void order_groups(table *t)
 static void place_entry(mask_group *g, entry *e)
 {
     uint64_t last = (1ull << g->bits) - 1, at = e->hash >> (64 - g->bits);
-    while (g->slots[at])
+    while (g->slots[at].first)
         at = (at + 1) & last;
-    g->slots[at] = e;
+    g->slots[at].first = e;
+    g->slots[at].tag = e->hash;
 }
 
 static void grow_group(mask_group *g, uint32_t bits)
 {
-    entry **old = g->slots;
+    slot *old = g->slots;
     uint64_t size = old ? 1ull << g->bits : 0;
     g->bits = bits;
     g->slots = calloc(1ull << bits, sizeof *g->slots);
     if (!g->slots)
         abort();
     for (uint64_t i = 0; i < size; i++)
-        if (old[i])
-            place_entry(g, old[i]);
+        if (old[i].first)
+            place_entry(g, old[i].first);
     free(old);
 }
 
@@ -502,6 +506,7 @@ static mask_group *group_of(table *t, const uint64_t *mask, int make)
         abort();
     memcpy(g->mask, mask, t->words * sizeof *mask);
     g->handle = ~0ull;
+    g->compared = bit_count(mask, t->words);
     grow_group(g, 4);
     t->group[t->groups++] = g;
     return g;
@@ -523,9 +528,9 @@ static void put_entry(table *t, const uint64_t *mask, entry *e, uint64_t seed)
     mask_group *g = group_of(t, mask, 1);
     e->hash = hash_words(e->word, t->words, seed);
     uint64_t last = (1ull << g->bits) - 1, at = e->hash >> (64 - g->bits);
-    while (g->slots[at] && (g->slots[at]->hash != e->hash || memcmp(g->slots[at]->word, e->word, t->words * 8)))
+    while (g->slots[at].first && (g->slots[at].tag != e->hash || memcmp(g->slots[at].first->word, e->word, t->words * 8)))
         at = (at + 1) & last;
-    entry **link = &g->slots[at];
+    entry **link = &g->slots[at].first;
     if (!*link) {
         if (2ull * ++g->used > last + 1)
             grow_group(g, g->bits + 1);
@@ -540,9 +545,12 @@ static void put_entry(table *t, const uint64_t *mask, entry *e, uint64_t seed)
         t->count += !old;
         free(old);
     }
-    if (BETTER(e->priority, e->handle, g->priority, g->handle) || g->handle == ~0ull)
+    int fresh = g->handle == ~0ull;
+    if (fresh || BETTER(e->priority, e->handle, g->priority, g->handle)) {
         g->priority = e->priority, g->handle = e->handle;
-    order_groups(t);
+        if (fresh || !t->longest)
+            order_groups(t);
+    }
 }
 
 static void remove_entry(table *t, const uint64_t *mask, const uint64_t *key, uint64_t handle, uint64_t seed)
@@ -551,9 +559,9 @@ static void remove_entry(table *t, const uint64_t *mask, const uint64_t *key, ui
     if (!g)
         return;
     uint64_t hash = hash_words(key, t->words, seed), last = (1ull << g->bits) - 1, at = hash >> (64 - g->bits);
-    while (g->slots[at] && (g->slots[at]->hash != hash || memcmp(g->slots[at]->word, key, t->words * 8)))
+    while (g->slots[at].first && (g->slots[at].tag != hash || memcmp(g->slots[at].first->word, key, t->words * 8)))
         at = (at + 1) & last;
-    entry **link = &g->slots[at];
+    entry **link = &g->slots[at].first;
     while (*link && (*link)->handle != handle)
         link = &(*link)->next;
     entry *e = *link;
@@ -562,14 +570,14 @@ static void remove_entry(table *t, const uint64_t *mask, const uint64_t *key, ui
     *link = e->next;
     free(e);
     t->count--;
-    if (g->slots[at])
+    if (g->slots[at].first)
         return;
     /* Close the gap: move back what probing would no longer reach. */
-    for (uint64_t gap = at, i = (at + 1) & last; g->slots[i]; i = (i + 1) & last) {
-        uint64_t home = g->slots[i]->hash >> (64 - g->bits);
+    for (uint64_t gap = at, i = (at + 1) & last; g->slots[i].first; i = (i + 1) & last) {
+        uint64_t home = g->slots[i].tag >> (64 - g->bits);
         if (((i - home) & last) >= ((i - gap) & last)) {
             g->slots[gap] = g->slots[i];
-            g->slots[i] = 0;
+            g->slots[i].first = 0;
             gap = i;
         }
     }
@@ -589,7 +597,7 @@ static void clear_table(table *t)
     for (uint32_t i = 0; i < t->groups; i++) {
         mask_group *g = t->group[i];
         for (uint64_t at = 0; at >> g->bits == 0; at++)
-            for (entry *e = g->slots[at], *next; e; e = next) {
+            for (entry *e = g->slots[at].first, *next; e; e = next) {
                 next = e->next;
                 free(e);
             }
