@@ -217,7 +217,7 @@ def _wires(options: SwitchOptions, choice: Choice, start_ns: int) -> Wires | Non
         return None  # the line about the program's engine says why
     if native is None:
         return None
-    threads = max(1, min(len(options.interfaces), len(os.sched_getaffinity(0))))
+    threads = max(1, min(len(options.interfaces), os.cpu_count() or 1))
     return Wires(native, options.queues, threads, start_ns)
 
 
