@@ -31,8 +31,10 @@ __all__ = [
     "build",
     "compilers",
     "is_kept",
+    "keep",
     "load",
     "load_or_not",
+    "read_kept",
     "say_once",
 ]
 
@@ -168,6 +170,27 @@ def build(source: CSource, compiler: Compiler) -> Path:
 def is_kept(source: CSource, compiler: Compiler) -> bool:
     """Return whether the cache has the library. Raise `ToolchainError` if there can be none."""
     return _is_own(_path(source, compiler), stat.S_ISREG)
+
+
+def read_kept(name: str) -> bytes | None:
+    """Return what `keep` put into the cache folder under a name, None if there is nothing that can be used."""
+    try:
+        path = _private_folder() / name
+        return path.read_bytes() if _is_own(path, stat.S_ISREG) else None
+    except (OSError, ToolchainError):
+        return None
+
+
+def keep(name: str, content: bytes) -> None:
+    """Put something into the cache folder, under a plain word that names its content. Do nothing if that is
+    impossible."""
+    with suppress(OSError, ToolchainError):
+        folder = _private_folder()
+        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as place:
+            made = Path(place) / name
+            made.write_bytes(content)
+            made.chmod(0o600)
+            made.replace(folder / name)
 
 
 def _path(source: CSource, compiler: Compiler) -> Path:

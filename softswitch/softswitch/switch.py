@@ -154,6 +154,27 @@ class NativeHalf(Protocol):
     def errors(self) -> dict[int, int]: ...
 
 
+class Engines(Protocol):
+    """The engines that programs may run on."""
+
+    def load(self, source: bytes, name: str) -> Program:
+        """Load a program. Raises :class:`~softswitch.errors.ProgramError`."""
+
+    def __call__(self, program: Program) -> Native | None:
+        """Return what takes over a program's packets, None if Python runs them. Raises
+        :class:`~softswitch.errors.ProgramError`."""
+
+
+class Python:
+    """The engine that is always there."""
+
+    def load(self, source: bytes, name: str) -> Program:
+        return load_program(source, name)
+
+    def __call__(self, program: Program) -> None:
+        return None
+
+
 class Switch:
     """A switch that runs ``program``.
 

@@ -1,4 +1,6 @@
-"""softswitch's two engines: packets through `process` per second of one core, and how long C takes to be there."""
+"""softswitch's two engines: packets through `process` per second of one core, and how long C takes to be there.
+
+All times are processor time, of compilers too, so that other work on the machine falsifies less."""
 
 from __future__ import annotations
 
@@ -14,8 +16,10 @@ from reference.frames import ipv4, shim
 
 from ctoolchain import Compiler, CSource, Loaded, compilers, load
 from echelon.p4program import program
-from softswitch import Program, Switch, load_program
-from softswitch.native import NativeProgram, compile_native
+from softswitch import Switch, load_program
+from softswitch.native import NativeProgram
+from softswitch.native.choice import Choice
+from softswitch.native.kept import load_kept
 
 sys.path.insert(0, str(Path(__file__).parent))
 from bench_pipeline import configure
@@ -51,22 +55,27 @@ def _job_frames(size: int) -> list[bytes]:
     return [ipv4(0x0A000001, 0x0A000002, 17, each, tos=2) for each in shims]
 
 
-def _workloads() -> Iterator[tuple[str, Program, Callable[[Switch], None], Callable[[int], list[bytes]]]]:
+def _workloads() -> Iterator[tuple[str, bytes, Callable[[Switch], None], Callable[[int], list[bytes]]]]:
     router = Path(__file__).parent / "programs" / "router.json"
-    yield "router", load_program(router.read_bytes(), "router"), _routed, _router_frames
-    ours = program().binary.read_bytes()
-    yield "our program", load_program(ours, "echelon"), configure, _job_frames
+    yield "router", router.read_bytes(), _routed, _router_frames
+    yield "our program", program().binary.read_bytes(), configure, _job_frames
+
+
+def _used_s() -> float:
+    """Return the processor time that this process and its children have used."""
+    used = os.times()
+    return time.process_time() + used.children_user + used.children_system
 
 
 def _ns(switch: Switch, frames: list[bytes]) -> float:
     """Return the nanoseconds for a packet, in the fastest of some rounds."""
     process, found = switch.process, []
     for _ in range(ROUNDS):
-        begin = time.perf_counter()
+        begin = _used_s()
         for number in range(PACKETS // len(frames)):
             for frame in frames:
                 process(1, frame, number * 1_000_000)
-        found.append((time.perf_counter() - begin) / (PACKETS // len(frames) * len(frames)))
+        found.append((_used_s() - begin) / (PACKETS // len(frames) * len(frames)))
     return min(found) * 1e9
 
 
@@ -92,9 +101,9 @@ def _inside_ns(switch: Switch, frames: list[bytes], driver: Loaded) -> float:
     handle = driver.ffi.cast("void *", int(memory.ffi.cast("uintptr_t", memory.switch)))
     found = []
     for frame in frames[:4] * 2:
-        begin = time.perf_counter()
+        begin = _used_s()
         driver.library.repeat(run, handle, frame, len(frame), PACKETS)
-        found.append((time.perf_counter() - begin) / PACKETS)
+        found.append((_used_s() - begin) / PACKETS)
     return min(found) * 1e9
 
 
@@ -102,13 +111,13 @@ def bench() -> list[tuple[str, float, str]]:
     rows: list[tuple[str, float, str]] = []
     driver = load(CSource("repeat", _DRIVER), "void repeat(void *, void *, const uint8_t *, uint32_t, uint64_t);")
     assert driver is not None
-    for name, loaded, fill, frames_of in _workloads():
-        native = {}
+    for name, source, fill, frames_of in _workloads():
+        loaded, native = load_program(source, name), {}
         for compiler in compilers():
-            native[compiler.name], cold_s, warm_s = _compiled(loaded, compiler)
+            native[compiler.name], cold_s, warm_s = _started(source, compiler)
             rows += [
-                (f"{name}: C until it runs, {compiler.name}", cold_s * 1e3, "ms"),
-                (f"{name}: the same from the cache", warm_s * 1e3, "ms"),
+                (f"{name}: JSON to the first packet, {compiler.name}", cold_s * 1e3, "ms of processor"),
+                (f"{name}: the same with the cache", warm_s * 1e3, "ms of processor"),
             ]
         for size in SIZES:
             frames = frames_of(size)
@@ -132,19 +141,24 @@ def bench() -> list[tuple[str, float, str]]:
     return rows
 
 
-def _compiled(loaded: Program, compiler: Compiler) -> tuple[NativeProgram, float, float]:
-    """Return a program's C, and the seconds that it takes to have it, without and with a cache."""
+def _started(source: bytes, compiler: Compiler) -> tuple[NativeProgram, float, float]:
+    """Return a program's C, and the seconds until a switch takes packets, without and with a cache."""
     before = os.environ.get("XDG_CACHE_HOME")
     seconds = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder
         try:
             for _ in range(2):
-                begin = time.perf_counter()
-                made = compile_native(loaded.ir, [compiler])
-                seconds.append(time.perf_counter() - begin)
+                load_kept.cache_clear()
+                choice = Choice("native", [compiler])
+                begin = _used_s()
+                loaded = choice.load(source, f"{compiler.name}.json")
+                native = choice(loaded)
+                Switch(loaded, native=native).process(0, bytes(64), 0)
+                seconds.append(_used_s() - begin)
         finally:
             del os.environ["XDG_CACHE_HOME"]
             if before is not None:
                 os.environ["XDG_CACHE_HOME"] = before
-    return made, seconds[0], seconds[1]
+    assert native is not None
+    return native, seconds[0], seconds[1]

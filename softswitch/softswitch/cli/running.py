@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
 from ctoolchain import ToolchainError
-from softswitch import Program, Switch, load_program
+from softswitch import Program, Switch
 from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
 from softswitch.cli.report import ready_line, summary
 from softswitch.cli.services import Parts, Served
@@ -88,7 +88,7 @@ def _build(
     lock = HandoverLock()
     program = None
     if options.program is not None:
-        program = load_program(options.program.read_bytes(), str(options.program), compiled=False)
+        program = choice.load(options.program.read_bytes(), str(options.program))
     logs = options.log_console or options.log_file is not None
     tracer = log_step() if logs and options.log_level == "trace" else None
     wires = None if tracer is not None else _wires(options, choice, start_ns)
@@ -112,7 +112,7 @@ def _build(
         drop_port=options.drop_port,
         seed=options.seed,
         tracer=tracer,
-        native=choice if tracer is None else lambda _program: None,
+        engines=choice if tracer is None else None,
         port_counters=counters,
     )
     served: list[Served] = []
@@ -219,7 +219,7 @@ def _wires(options: SwitchOptions, choice: Choice, start_ns: int) -> Wires | Non
         return None  # the line about the program's engine says why
     if native is None:
         return None
-    threads = max(1, min(len(options.interfaces), len(os.sched_getaffinity(0))))
+    threads = max(1, min(len(options.interfaces), os.cpu_count() or 1))
     return Wires(native, options.queues, threads, start_ns)
 
 

@@ -11,6 +11,7 @@ from ctoolchain import Compiler
 from softswitch.errors import ProgramError
 
 from .engine import NativeError, NativeProgram, compile_native
+from .kept import load_kept, unit_of
 
 if TYPE_CHECKING:
     from softswitch.switch import Program
@@ -33,6 +34,12 @@ class Choice:
     said: str = field(default="", init=False)
     on_said: Callable[[str], object] | None = field(default=None, init=False)
     _told: str = field(default="", init=False)
+
+    def load(self, source: bytes, name: str) -> Program:
+        """Load what ``p4c-bm2-ss`` wrote, as `load_program` does, or what is kept of it."""
+        from softswitch.switch import load_program
+
+        return load_program(source, name) if self.wanted == "python" else load_kept(source, name)
 
     def tell(self) -> None:
         if self.on_said is not None and self.said != self._told:
@@ -60,7 +67,9 @@ def _native(program: Program, given: Sequence[Compiler] | None) -> NativeProgram
     """Return a program's C, or why there is none. Switches that share the program share it."""
     if program not in _known:
         try:
-            _known[program] = compile_native(program.ir, given, at_once=True)
+            _known[program] = compile_native(program.ir, given, at_once=True, unit=unit_of(program))
+        except ProgramError as error:
+            _known[program] = NativeError(str(error))
         except NativeError as error:
             _known[program] = error
     return _known[program]

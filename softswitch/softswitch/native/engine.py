@@ -29,7 +29,7 @@ from .memory import (
     REGISTERS,
     Memory,
 )
-from .state import NativeMeter, NativeValueSet, Replicas, WideCells
+from .state import NativeCells, NativeMeter, NativeValueSet, Replicas
 from .text import words
 
 if TYPE_CHECKING:
@@ -90,15 +90,15 @@ class NativeProgram:
 
 
 def compile_native(
-    program: ir.ProgramIR, given: Sequence[Compiler] | None = None, *, at_once: bool = False
+    program: ir.ProgramIR, given: Sequence[Compiler] | None = None, *, at_once: bool = False, unit: CUnit | None = None
 ) -> NativeProgram:
-    """Generate, compile and load a program's C. Raises :class:`NativeError`.
+    """Generate, compile and load a program's C, unless its ``unit`` is given. Raises :class:`NativeError`.
 
     With ``at_once``, the fastest compiler makes what runs first, unless the cache has what the best compiler made.
     """
     found = compilers() if given is None else given
     try:
-        unit = generate(program)
+        unit = unit or generate(program)
         source = CSource("switch", unit.text)
         waits = at_once and len(found) > 1 and not is_kept(source, found[0])
         loaded = load(source, part("abi.h"), found[-1:] if waits else found)
@@ -155,12 +155,11 @@ class Engine:
         for number, array in enumerate(spec.counters.values()):
             if array.table is None:
                 counter = switch.counters[array.name]
-                both = memory.part(COUNTERS, number, "q", 2 * array.size)
-                counter.packet_counts, counter.byte_counts = both[: array.size], both[array.size :]
+                counter.packet_counts = NativeCells(memory, COUNTERS, number, 0, array.size, 1)
+                counter.byte_counts = NativeCells(memory, COUNTERS, number, array.size, array.size, 1)
         for number, held in enumerate(spec.registers.values()):
-            size = words(held.width)
-            cells = memory.part(REGISTERS, number, "Q", held.size * size)
-            switch.registers[held.name].cells = cells if size == 1 else WideCells(cells, held.size, size)
+            cells = NativeCells(memory, REGISTERS, number, 0, held.size, words(held.width))
+            switch.registers[held.name].cells = cells
         for number, meter in enumerate(spec.meters.values()):
             if meter.table is None:
                 switch.meters[meter.name] = NativeMeter(memory, number, switch.meters[meter.name])

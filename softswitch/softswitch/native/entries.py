@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
-from struct import pack
+from functools import partial
 from typing import Any
 
 from softswitch import ir
@@ -13,7 +14,7 @@ from softswitch.profiles import ActionProfile
 from softswitch.stateful import MeterCell, MeterConfig
 from softswitch.tables import Table
 
-from .keys import key_layout, packed, split
+from .keys import key_layout, split
 from .memory import CALL, CHOOSE, DEFAULT, METER, NONE, PUT, REMOVE, UNCALL, UNCHOOSE, Memory
 from .text import words
 
@@ -146,13 +147,16 @@ class NativeIndex:
         self._memory = memory
         self._number = number
         self._table = table
-        self._layout = key_layout(spec)
-        self._kinds = [(key.match, key.width, (1 << key.width) - 1) for key in spec.keys]
+        self._layout = layout = key_layout(spec)
+        self._parts = [
+            (key.match, (1 << key.width) - 1, 0 if place is None else 64 * place[0] + place[1])
+            for key, place in zip(spec.keys, layout.places, strict=True)
+        ]
         self._widths = [[words(p.width) for p in program.actions[a].params] for a in spec.actions]
+        self._single = (
+            len(self._parts) == layout.size == 1 and not layout.ranges and spec.profile is None and not table.stateful
+        )
         self._plain = [all(count == 1 for count in counts) for counts in self._widths]
-        self._is_exact = self._layout.kind == "exact"
-        self._full = packed(self._layout, [full for _, _, full in self._kinds]) if self._is_exact else []
-        self._single = self._is_exact and len(self._kinds) == 1 and self._layout.size == 1
         self._chosen: dict[int, list[Any]] = {}
         """The list that each entry refers to, by handle."""
         self._free: list[int] = []
@@ -175,38 +179,44 @@ class NativeIndex:
         if self._table.meter_unit is not None:
             entry.meter = NativeMeterCell(self._memory, self._number + 1, 0, number)
 
-    def _key(self, key: Sequence[Any]) -> tuple[list[int], list[int], list[int]]:
+    def _key(self, key: Sequence[Any]) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
         """Return the words of a key's mask, of its value, and the ends of its ranges."""
-        if self._is_exact:
-            return self._full, list(key) if self._single else packed(self._layout, key), []
-        masks, values, ranges = [], [], []
-        for (kind, _, full), element in zip(self._kinds, key, strict=True):
-            if kind == "range":
-                ranges += element
-                element = 0, 0
-            elif kind == "exact":
-                element = element, full
-            elif kind == "lpm":
-                element = element[0], full ^ (full >> element[1])
-            values.append(element[0])
-            masks.append(element[1])
-        return packed(self._layout, masks), packed(self._layout, values), ranges
+        mask = value = 0
+        ranges: Sequence[int] = ()
+        for (kind, full, shift), element in zip(self._parts, key, strict=True):
+            if kind == "exact":
+                value |= element << shift
+                mask |= full << shift
+            elif kind == "range":
+                ranges = (*ranges, *element)
+            else:
+                first, second = element
+                value |= first << shift
+                mask |= (second if kind == "ternary" else full ^ (full >> second)) << shift
+        size = self._layout.size
+        if size == 1:
+            return (mask,), (value,), ranges
+        return split(mask, size), split(value, size), ranges
 
-    def _command(self, entry: Entry) -> bytes:
+    def _command(self, entry: Entry) -> Sequence[int]:
         mask, value, ranges = self._key(entry.key)
         result = entry.result
+        number = 0
+        given: Sequence[int]
         if self.choices is None:
             action = result[0]
-            args = result[1:-1] if self._table.stateful else result[1:]
-            given = args if self._plain[action] else in_words(self._widths[action], args)
+            given = result[1:]
+            if self._table.stateful:
+                number = result[-1].number + 1
+                given = given[:-1]
+            if not self._plain[action]:
+                given = in_words(self._widths[action], given)
         else:
             action, given = 0, (self._refer(entry, result[0]),)
-        number = entry.number + 1 if isinstance(entry, NativeEntry) else 0
-        count = 6 + 2 * len(value) + len(ranges) + len(given)
-        return pack(
-            f"={2 + count - 1}Q", PUT, count - 1, self._number, entry.handle, entry.priority, action, number,
-            *mask, *value, *ranges, *given,
-        )  # fmt: skip
+            if isinstance(entry, NativeEntry):
+                number = entry.number + 1
+        rest = (*mask, *value, *ranges, *given)
+        return (PUT, 5 + len(rest), self._number, entry.handle, entry.priority, action, number, *rest)
 
     def _refer(self, entry: Entry, cells: list[Any]) -> int:
         assert self.choices is not None
@@ -225,12 +235,27 @@ class NativeIndex:
 
     def add_all(self, entries: Iterable[Entry]) -> None:
         self._left = []
-        commands = []
-        for entry in entries:
-            self.prepare(entry)
-            commands.append(self._command(entry))
+        commands: list[int] = []
+        if self._single:
+            # Filling a large table consists of this, so it is written out.
+            kind, full, _ = self._parts[0]
+            number, plain, widths = self._number, self._plain, self._widths
+            for entry in entries:
+                element: Any = entry.key[0]
+                value, mask = (element, full) if kind == "exact" else element
+                if kind == "lpm":
+                    mask = full ^ (full >> mask)
+                action, *given = entry.result
+                if not plain[action]:
+                    given = in_words(widths[action], given)
+                commands += (PUT, 7 + len(given), number, entry.handle, entry.priority, action, 0, mask, value)
+                commands += given
+        else:
+            for entry in entries:
+                self.prepare(entry)
+                commands += self._command(entry)
         if commands:
-            self._memory.send_packed(b"".join(commands))
+            self._memory.send_packed(array("Q", commands).tobytes())
         for cells in self._left:
             assert self.choices is not None
             self.choices.leave(cells)
@@ -241,7 +266,7 @@ class NativeIndex:
         if isinstance(entry, NativeEntry):
             # What is read of the entry from now on does not change any more.
             entry.state = None
-            self._free.append(entry.number)
+            self._memory.afterwards(partial(self._free.append, entry.number))
         if self.choices is not None:
             self.choices.leave(self._chosen.pop(entry.handle))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from softswitch import ir
@@ -45,15 +44,6 @@ def key_layout(spec: ir.TableSpec) -> KeyLayout:
     kinds = {key.match for key in spec.keys}
     kind = "best" if ranges or spec.match in ("ternary", "range") else "longest" if "lpm" in kinds else "exact"
     return KeyLayout(tuple(places), word + (used > 0), tuple(ranges), kind)
-
-
-def packed(layout: KeyLayout, values: Sequence[int]) -> list[int]:
-    """Return the words of a key, or of its mask, of all fields."""
-    number = 0
-    for place, value in zip(layout.places, values, strict=True):
-        if place is not None:
-            number |= value << (64 * place[0] + place[1])
-    return split(number, layout.size)
 
 
 def split(number: int, count: int) -> list[int]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from struct import pack
 from typing import Any, Literal
 
 from ctoolchain import Loaded
 
-PUT, REMOVE, DEFAULT, CALL, UNCALL, CHOOSE, UNCHOOSE, VALUES, METER = range(1, 10)
+PUT, REMOVE, DEFAULT, CALL, UNCALL, CHOOSE, UNCHOOSE, VALUES, METER, STORE = range(1, 11)
 """The kinds of commands, as in switch.c."""
 
 COUNTERS, REGISTERS, METERS, STATES, DROPPED, OVERRUNS, ERRORS, PACKETS, RANDOM, EVENTS, LOGGING = range(11)
@@ -26,6 +26,7 @@ class Memory:
         self.library = loaded.library
         self.switch = self.ffi.gc(self.library.ss_new(drop_port, seed), self.library.ss_free)
         self._waiting: list[bytes] | None = None
+        self._afterwards: list[Callable[[], object]] = []
 
     def send(self, kind: int, *words: int) -> None:
         """Apply a command now, or with the others of the present batch."""
@@ -52,6 +53,16 @@ class Memory:
             waiting, self._waiting = b"".join(self._waiting), None
             if waiting:
                 self.send_packed(waiting)
+            afterwards, self._afterwards = self._afterwards, []
+            for call in afterwards:
+                call()
+
+    def afterwards(self, call: Callable[[], object]) -> None:
+        """Call something when all that has been sent is applied."""
+        if self._waiting is None:
+            call()
+        else:
+            self._afterwards.append(call)
 
     def part(self, kind: int, number: int, item: Literal["Q", "q", "I"], count: int) -> memoryview:
         """Return ``count`` items of the switch's memory, which is that of packets, too."""

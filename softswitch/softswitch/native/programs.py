@@ -68,7 +68,7 @@ class PythonProgram:
 
     def __init__(self, pipelines: Pipelines, lock: HandoverLock | None = None) -> None:
         self._pipelines = pipelines
-        self._lock = lock
+        self.lock = lock
         self._waiting: dict[int, tuple[Any, QueuedPacket]] = {}
         self._numbers = count()
         self._sent: list[Any] = []
@@ -89,19 +89,6 @@ class PythonProgram:
             setattr(made, name, callback)
             self._callbacks.append(callback)
         return made
-
-    def guards(self, ffi: Any) -> tuple[Any, Any]:
-        """Return what a thread in C calls before and after it holds the switch."""
-
-        lock = self._lock
-        assert lock is not None, "threads hold a lock"
-
-        def enter() -> None:
-            lock.acquire()
-
-        found = ffi.callback("void(void)", enter), ffi.callback("void(void)", lock.release)
-        self._callbacks += found
-        return found
 
     @property
     def waiting(self) -> int:

@@ -337,10 +337,18 @@ typedef struct entry {
     uint64_t word[];
 } entry;
 
-/* The entries of one mask, by their masked key: linear probing over a power of two of slots. */
+/* A place for the entries of a key, with a part of their hash, which saves most looks at entries of other keys. */
+typedef struct { entry *first; uint64_t tag; } slot;
+
+/* A power of two of slots, which are probed one after another. */
+typedef struct { slot *slot; uint32_t bits; } slots;
+
+/* The entries of one mask, by their masked key. If now has become too small, its slots are the old ones, and each
+   further entry moves some of them into new ones, so that no change takes long. */
 typedef struct {
-    entry **slots;
-    uint32_t bits, used;
+    slots now, old;
+    uint64_t moved;          /* how many of the old slots are empty */
+    uint32_t used, compared;
     uint32_t priority;       /* not below that of any entry here, nor is handle above that of the best */
     uint64_t handle;
     uint64_t mask[KEY_WORDS];
@@ -372,21 +380,35 @@ INLINE uint64_t hash_words(const uint64_t *key, uint32_t words, uint64_t seed)
     return hash * 0xD6E8FEB86659FD93ull;
 }
 
-INLINE entry *find_key(const mask_group *g, const uint64_t *key, uint32_t words, uint64_t seed)
+static entry moved_away;     /* in an old slot, whose entries are in the new ones */
+
+INLINE slot *slot_of(const slots *in, const uint64_t *key, uint32_t words, uint64_t hash)
 {
-    uint64_t hash = hash_words(key, words, seed), last = (1ull << g->bits) - 1;
-    for (uint64_t at = hash >> (64 - g->bits);; at = (at + 1) & last) {
-        entry *e = g->slots[at];
-        if (!e)
+    uint64_t last = (1ull << in->bits) - 1;
+    for (uint64_t at = hash >> (64 - in->bits);; at = (at + 1) & last) {
+        slot *found = in->slot + at;
+        if (!found->first)
             return 0;
-        if (e->hash == hash) {
+        if (found->tag == hash && found->first != &moved_away) {
             uint64_t differ = 0;
             for (uint32_t i = 0; i < words; i++)
-                differ |= e->word[i] ^ key[i];
+                differ |= found->first->word[i] ^ key[i];
             if (!differ)
-                return e;
+                return found;
         }
     }
+}
+
+INLINE slot *slot_in(const mask_group *g, const uint64_t *key, uint32_t words, uint64_t hash)
+{
+    slot *found = slot_of(&g->now, key, words, hash);
+    return found || !g->old.slot ? found : slot_of(&g->old, key, words, hash);
+}
+
+INLINE entry *find_key(const mask_group *g, const uint64_t *key, uint32_t words, uint64_t seed)
+{
+    const slot *found = slot_in(g, key, words, hash_words(key, words, seed));
+    return found ? found->first : 0;
 }
 
 /* The entry of a table whose keys are all exact. */
@@ -450,10 +472,10 @@ static void order_groups(table *t)
 {
     for (uint32_t i = 1; i < t->groups; i++) {
         mask_group *g = t->group[i];
-        uint32_t at = i, bits = bit_count(g->mask, t->words);
+        uint32_t at = i;
         for (; at > 0; at--) {
             mask_group *o = t->group[at - 1];
-            if (t->longest ? bits <= bit_count(o->mask, t->words)
+            if (t->longest ? g->compared <= o->compared
                            : !BETTER(g->priority, g->handle, o->priority, o->handle))
                 break;
             t->group[at] = o;
@@ -462,26 +484,35 @@ static void order_groups(table *t)
     }
 }
 
-static void place_entry(mask_group *g, entry *e)
+static void place(slots *in, slot new)
 {
-    uint64_t last = (1ull << g->bits) - 1, at = e->hash >> (64 - g->bits);
-    while (g->slots[at])
+    uint64_t last = (1ull << in->bits) - 1, at = new.tag >> (64 - in->bits);
+    while (in->slot[at].first)
         at = (at + 1) & last;
-    g->slots[at] = e;
+    in->slot[at] = new;
 }
 
-static void grow_group(mask_group *g, uint32_t bits)
+static void make_slots(slots *of, uint32_t bits)
 {
-    entry **old = g->slots;
-    uint64_t size = old ? 1ull << g->bits : 0;
-    g->bits = bits;
-    g->slots = calloc(1ull << bits, sizeof *g->slots);
-    if (!g->slots)
+    of->bits = bits;
+    if (!(of->slot = calloc(1ull << bits, sizeof *of->slot)))
         abort();
-    for (uint64_t i = 0; i < size; i++)
-        if (old[i])
-            place_entry(g, old[i]);
-    free(old);
+}
+
+/* Move some old slots to their new places: enough of them that they have all moved before the new ones are full. */
+static void move_slots(mask_group *g)
+{
+    for (int i = 0; i < 32 && g->old.slot; i++) {
+        slot *from = g->old.slot + g->moved;
+        if (from->first && from->first != &moved_away) {
+            place(&g->now, *from);
+            from->first = &moved_away;
+        }
+        if (++g->moved >> g->old.bits) {
+            free(g->old.slot);
+            g->old.slot = 0;
+        }
+    }
 }
 
 static mask_group *group_of(table *t, const uint64_t *mask, int make)
@@ -502,7 +533,8 @@ static mask_group *group_of(table *t, const uint64_t *mask, int make)
         abort();
     memcpy(g->mask, mask, t->words * sizeof *mask);
     g->handle = ~0ull;
-    grow_group(g, 4);
+    g->compared = bit_count(mask, t->words);
+    make_slots(&g->now, 4);
     t->group[t->groups++] = g;
     return g;
 }
@@ -522,16 +554,17 @@ static void put_entry(table *t, const uint64_t *mask, entry *e, uint64_t seed)
 {
     mask_group *g = group_of(t, mask, 1);
     e->hash = hash_words(e->word, t->words, seed);
-    uint64_t last = (1ull << g->bits) - 1, at = e->hash >> (64 - g->bits);
-    while (g->slots[at] && (g->slots[at]->hash != e->hash || memcmp(g->slots[at]->word, e->word, t->words * 8)))
-        at = (at + 1) & last;
-    entry **link = &g->slots[at];
-    if (!*link) {
-        if (2ull * ++g->used > last + 1)
-            grow_group(g, g->bits + 1);
-        place_entry(g, e);
+    slot *found = slot_in(g, e->word, t->words, e->hash);
+    if (!found) {
+        if (2ull * ++g->used >> g->now.bits && !g->old.slot) {
+            g->old = g->now;
+            g->moved = 0;
+            make_slots(&g->now, g->old.bits + 1);
+        }
+        place(&g->now, (slot){e, e->hash});
         t->count++;
     } else {
+        entry **link = &found->first;
         while (*link && BETTER((*link)->priority, (*link)->handle, e->priority, e->handle))
             link = &(*link)->next;
         entry *old = *link && (*link)->handle == e->handle ? *link : 0;
@@ -540,9 +573,37 @@ static void put_entry(table *t, const uint64_t *mask, entry *e, uint64_t seed)
         t->count += !old;
         free(old);
     }
-    if (BETTER(e->priority, e->handle, g->priority, g->handle) || g->handle == ~0ull)
+    move_slots(g);
+    int fresh = g->handle == ~0ull;
+    if (fresh || BETTER(e->priority, e->handle, g->priority, g->handle)) {
         g->priority = e->priority, g->handle = e->handle;
-    order_groups(t);
+        if (fresh || !t->longest)
+            order_groups(t);
+    }
+}
+
+/* Move back what probing would no longer reach behind an empty slot. */
+static void close_gap(slots *in, uint64_t gap)
+{
+    uint64_t last = (1ull << in->bits) - 1;
+    for (uint64_t i = (gap + 1) & last; in->slot[i].first; i = (i + 1) & last) {
+        uint64_t home = in->slot[i].tag >> (64 - in->bits);
+        if (((i - home) & last) >= ((i - gap) & last)) {
+            in->slot[gap] = in->slot[i];
+            in->slot[i].first = 0;
+            gap = i;
+        }
+    }
+}
+
+static void clear_slots(slots *of)
+{
+    for (uint64_t at = 0; of->slot && at >> of->bits == 0; at++)
+        for (entry *e = of->slot[at].first, *next; e && e != &moved_away; e = next) {
+            next = e->next;
+            free(e);
+        }
+    free(of->slot);
 }
 
 static void remove_entry(table *t, const uint64_t *mask, const uint64_t *key, uint64_t handle, uint64_t seed)
@@ -550,29 +611,22 @@ static void remove_entry(table *t, const uint64_t *mask, const uint64_t *key, ui
     mask_group *g = group_of(t, mask, 0);
     if (!g)
         return;
-    uint64_t hash = hash_words(key, t->words, seed), last = (1ull << g->bits) - 1, at = hash >> (64 - g->bits);
-    while (g->slots[at] && (g->slots[at]->hash != hash || memcmp(g->slots[at]->word, key, t->words * 8)))
-        at = (at + 1) & last;
-    entry **link = &g->slots[at];
-    while (*link && (*link)->handle != handle)
+    slot *found = slot_in(g, key, t->words, hash_words(key, t->words, seed));
+    entry **link = found ? &found->first : 0;
+    while (link && *link && (*link)->handle != handle)
         link = &(*link)->next;
-    entry *e = *link;
+    entry *e = link ? *link : 0;
     if (!e)
         return;
     *link = e->next;
     free(e);
     t->count--;
-    if (g->slots[at])
+    if (found->first)
         return;
-    /* Close the gap: move back what probing would no longer reach. */
-    for (uint64_t gap = at, i = (at + 1) & last; g->slots[i]; i = (i + 1) & last) {
-        uint64_t home = g->slots[i]->hash >> (64 - g->bits);
-        if (((i - home) & last) >= ((i - gap) & last)) {
-            g->slots[gap] = g->slots[i];
-            g->slots[i] = 0;
-            gap = i;
-        }
-    }
+    if (found >= g->now.slot && found < g->now.slot + (1ull << g->now.bits))
+        close_gap(&g->now, found - g->now.slot);
+    else
+        found->first = &moved_away;
     if (--g->used)
         return;
     for (uint32_t i = 0; i < t->groups; i++)
@@ -580,21 +634,17 @@ static void remove_entry(table *t, const uint64_t *mask, const uint64_t *key, ui
             memmove(t->group + i, t->group + i + 1, (--t->groups - i) * sizeof *t->group);
             break;
         }
-    free(g->slots);
+    clear_slots(&g->now);
+    clear_slots(&g->old);
     free(g);
 }
 
 static void clear_table(table *t)
 {
     for (uint32_t i = 0; i < t->groups; i++) {
-        mask_group *g = t->group[i];
-        for (uint64_t at = 0; at >> g->bits == 0; at++)
-            for (entry *e = g->slots[at], *next; e; e = next) {
-                next = e->next;
-                free(e);
-            }
-        free(g->slots);
-        free(g);
+        clear_slots(&t->group[i]->now);
+        clear_slots(&t->group[i]->old);
+        free(t->group[i]);
     }
     for (uint64_t i = 0; i < t->chunks; i++)
         free(t->chunk[i]);

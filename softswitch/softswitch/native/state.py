@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from softswitch.stateful import Meter, MeterConfig
 from softswitch.valuesets import ValueElement, ValueSet
 
 from .entries import NativeMeterCell
 from .keys import split
-from .memory import NONE, PUT, REMOVE, VALUES, Memory
+from .memory import COUNTERS, NONE, PUT, REMOVE, STORE, VALUES, Memory
 
 
-class WideCells:
-    """The cells of a register whose values take several words."""
+class NativeCells:
+    """An array's numbers of ``words`` words each, from word ``first`` on. They are read from memory and written by
+    commands, so that a batch writes them along with everything else."""
 
-    def __init__(self, memory: memoryview, size: int, words: int) -> None:
+    def __init__(self, memory: Memory, part: int, number: int, first: int, size: int, words: int) -> None:
+        kind: Literal["q", "Q"] = "q" if part == COUNTERS else "Q"
+        self._view = memory.part(part, number, kind, first + size * words)[first:]
         self._memory = memory
+        self._place = part, number
+        self._first = first
         self._size = size
         self._words = words
 
@@ -26,15 +31,18 @@ class WideCells:
         return self._size
 
     def __iter__(self) -> Iterator[int]:
-        return (self[i] for i in range(self._size))
+        return iter(self._view) if self._words == 1 else (self[i] for i in range(self._size))
 
     def __getitem__(self, index: int) -> int:
+        if self._words == 1:
+            return self._view[index]
         at = index * self._words
-        return sum(word << 64 * i for i, word in enumerate(self._memory[at : at + self._words]))
+        return sum(word << 64 * i for i, word in enumerate(self._view[at : at + self._words]))
 
     def __setitem__(self, index: int, value: int) -> None:
-        for i, word in enumerate(split(value, self._words)):
-            self._memory[index * self._words + i] = word
+        if not 0 <= index < self._size:
+            raise IndexError(index)
+        self._memory.send(STORE, *self._place, self._first + index * self._words, *split(value, self._words))
 
 
 class NativeMeter(Meter):

@@ -1,7 +1,9 @@
 /* The switch around a program: its memory, packets, commands and events. Behind it, the unit has the program's own
    functions. See generate.py for what the unit defines before. */
 
+#ifndef PACKET_ROOM
 #define PACKET_ROOM 2048
+#endif
 #define RESUBMIT_LIMIT 64
 
 enum { GOES_ON, EXITED, DROPPED };
@@ -69,6 +71,12 @@ static packet *take(ss_switch *s, const uint8_t *data, uint64_t size)
 
 static void give(ss_switch *s, packet *p)
 {
+#ifdef NO_POOL
+    /* For sanitizers, which then see every use of what has been given back. */
+    free(p->room);
+    free(p);
+    return;
+#endif
     p->head.next = (ss_packet *)s->idle;
     s->idle = p;
 }
@@ -209,7 +217,7 @@ void *ss_part(ss_switch *s, uint32_t part, uint64_t number, uint64_t index)
 
 /* ---------------------------------------------------------------------------------------------------- commands */
 
-enum { PUT = 1, REMOVE, DEFAULT, CALL, UNCALL, CHOOSE, UNCHOOSE, VALUES, METER };
+enum { PUT = 1, REMOVE, DEFAULT, CALL, UNCALL, CHOOSE, UNCHOOSE, VALUES, METER, STORE };
 
 /* Apply one command, whose words are behind its kind and its length; return whether it is well formed. */
 static int apply(ss_switch *s, uint64_t kind, const uint64_t *w, uint64_t count)
@@ -284,6 +292,16 @@ static int apply(ss_switch *s, uint64_t kind, const uint64_t *w, uint64_t count)
         if (w[0] ? w[0] > TABLES : w[1] >= METERS || w[2] >= meter_sizes[w[1]])
             return 0;
         set_meter(w[0] ? &state_of(&s->tables[w[0] - 1], w[2])->meter : s->meters[w[1]] + w[2], w + 3);
+        return 1;
+    }
+    if (kind == STORE) {
+        /* part (0 for counters, 1 for registers), number, first word, words */
+        if (count < 3 || w[0] > 1 || w[1] >= (w[0] ? REGISTERS : COUNTERS))
+            return 0;
+        uint64_t size = w[0] ? register_words[w[1]] : 2 * counter_sizes[w[1]];
+        if (w[2] > size || count - 3 > size - w[2])
+            return 0;
+        memcpy((w[0] ? s->registers : s->counters)[w[1]] + w[2], w + 3, (count - 3) * sizeof *w);
         return 1;
     }
     if (w[0] >= PROFILES)

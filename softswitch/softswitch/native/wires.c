@@ -39,6 +39,11 @@ struct message {
     uint32_t sent;
 };
 
+struct batch_arguments {
+    struct message message[SENT_AT_ONCE];
+    struct piece piece[SENT_AT_ONCE];
+};
+
 struct poll_request {
     int fd;
     short events, occurred;
@@ -122,30 +127,36 @@ wires *wires_new(
     return w;
 }
 
+static void free_outlet(core_outlet *outlet) {
+    free(outlet->filling);
+    free(outlet->sending);
+    free(outlet->messages);
+    free(outlet);
+}
+
 void wires_free(wires *w) {
     uint32_t at;
     for (at = 0; at < w->core.outlets; at++) {
         core_outlet *outlet = w->core.outlet[w->core.number[at]];
-        free(outlet->filling);
-        free(outlet->sending);
-        free(outlet);
+        free_outlet(outlet);
     }
     free(w);
 }
 
 core_outlet *wires_add(wires *w, uint32_t port, tm_port *queues, uint32_t group, uint32_t is_interface) {
     core_outlet *outlet = calloc(1, sizeof *outlet);
-    if (outlet) {
-        outlet->filling = calloc(1, sizeof *outlet->filling);
-        outlet->sending = calloc(1, sizeof *outlet->sending);
-    }
-    if (!outlet || !outlet->filling || !outlet->sending) {
-        if (outlet) {
-            free(outlet->filling);
-            free(outlet->sending);
-        }
-        free(outlet);
+    struct batch_arguments *arguments;
+    if (!outlet) return NULL;
+    outlet->filling = calloc(1, sizeof *outlet->filling);
+    outlet->sending = calloc(1, sizeof *outlet->sending);
+    outlet->messages = arguments = calloc(1, sizeof *arguments);
+    if (!outlet->filling || !outlet->sending || !arguments) {
+        free_outlet(outlet);
         return NULL;
+    }
+    for (uint32_t at = 0; at < SENT_AT_ONCE; at++) {
+        arguments->message[at].pieces = &arguments->piece[at];
+        arguments->message[at].piece_count = 1;
     }
     outlet->queues = queues;
     outlet->port = port;
@@ -302,8 +313,7 @@ static core_outlet *set_apart(wires *w) {
 
 /* Send what is set apart at a port, without the lock. */
 static uint32_t flush(core_outlet *outlet) {
-    struct message messages[SENT_AT_ONCE];
-    struct piece pieces[SENT_AT_ONCE];
+    struct batch_arguments *arguments = outlet->messages;
     core_batch *batch = outlet->sending;
     uint32_t sent = batch->first;
     outlet->obstacle = OBSTACLE_NONE;
@@ -312,12 +322,10 @@ static uint32_t flush(core_outlet *outlet) {
         int taken;
         if (count > SENT_AT_ONCE) count = SENT_AT_ONCE;
         for (at = 0; at < count; at++) {
-            struct message message = {NULL, 0, &pieces[at], 1, NULL, 0, 0, 0};
-            pieces[at].data = batch->data + batch->at[sent + at];
-            pieces[at].length = batch->length[sent + at];
-            messages[at] = message;
+            arguments->piece[at].data = batch->data + batch->at[sent + at];
+            arguments->piece[at].length = batch->length[sent + at];
         }
-        taken = sendmmsg(outlet->fd, messages, count, DONTWAIT);
+        taken = sendmmsg(outlet->fd, arguments->message, count, DONTWAIT);
         if (taken < 0) {
             if (*__errno_location() == INTERRUPTED) continue;
             outlet->obstacle = obstacle_of(*__errno_location());
@@ -332,12 +340,11 @@ static uint32_t flush(core_outlet *outlet) {
 static void flush_all(wires *w, core_outlet *flushed) {
     core_outlet *outlet;
     while (flushed) {
-        for (outlet = flushed; outlet; outlet = outlet->next_flushed) outlet->touched = flush(outlet) << 1;
+        for (outlet = flushed; outlet; outlet = outlet->next_flushed) outlet->taken = flush(outlet);
         wires_lock(w);
         for (outlet = flushed; outlet; outlet = outlet->next_flushed) {
             int64_t now_ns = clock_ns(w);
-            core_sent(outlet, outlet->sending, outlet->touched >> 1);
-            outlet->touched = 0;
+            core_sent(outlet, outlet->sending, outlet->taken);
             outlet->is_flushed = 0;
             if (outlet->obstacle == OBSTACLE_NONE) continue;
             core_refused(&w->core, outlet, outlet->obstacle, now_ns);

@@ -37,7 +37,8 @@ typedef struct core_outlet {
     uint64_t packets_in, bytes_in, packets_out, bytes_out, dropped;
     /* Its interface, if it has one. */
     int32_t fd; /* -1: closed */
-    uint32_t group, is_flushed, obstacle;
+    uint32_t group, is_flushed, taken, obstacle; /* taken and obstacle are how flushing ended */
+    void *messages; /* the arguments of sendmmsg, of which only the pieces change */
     uint8_t *ring;
     uint32_t slot_bytes, slots, next;
     int64_t retry_ns;

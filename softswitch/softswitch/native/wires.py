@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from ctoolchain import Compiler, Loaded, load
 from softswitch.native.programs import CProgram, PythonProgram, functions_of
 from softswitch.native.scheduler import NativeScheduler, c_source
 from softswitch.realtime.core import Account, Drop, PortAccount
+from softswitch.realtime.lock import HandoverLock
 from softswitch.tm import QUEUES, QueueConfig
 
 __all__ = ["CProgram", "Wires", "load_wires"]
@@ -51,6 +52,7 @@ class Wires:
         self.core = self.library.core_of(self.wires)
         self._switch: CProgram | PythonProgram | None = None
         self._programs: list[tuple[CProgram | PythonProgram, Any]] = []
+        self._guards: tuple[Any, ...] | None = None
 
     def close(self) -> None:
         """Release what the operating system has given. No thread may run any more."""
@@ -97,8 +99,6 @@ class Wires:
 
     @switch.setter
     def switch(self, switch: CProgram | PythonProgram | None) -> None:
-        # A program is kept while packets of it wait.
-        self._programs = [(old, functions) for old, functions in self._programs if functions.waiting]
         made = self.ffi.NULL
         if switch is not None:
             switch.report()
@@ -108,10 +108,23 @@ class Wires:
                 else functions_of(switch, self.ffi.new("core_program *"), self.ffi, _FUNCTIONS, self.guard)
             )
             self._programs.append((switch, made))
-        in_python = [program for program, _ in self._programs if isinstance(program, PythonProgram)]
-        guards = in_python[-1].guards(self.ffi) if in_python else (self.ffi.NULL, self.ffi.NULL)
-        self.library.wires_run_program(self.wires, made, *guards)
+        self._install(made)
         self._switch = switch
+        with self.guard():
+            # The other programs are kept while packets of them wait.
+            self._programs = [of for of in self._programs if of[0] is switch or of[1].waiting]
+        self._install(made)
+
+    def _install(self, program: Any) -> None:
+        """Let packets that come run through a program. Threads enter Python's lock while one in Python is kept."""
+        locks = [of.lock for of, _ in self._programs if isinstance(of, PythonProgram) and of.lock is not None]
+        if locks and self._guards is None:
+            # They stay: a thread may be about to call one when the last program in Python goes.
+            self._guards = tuple(
+                self.ffi.callback("void(void)", call) for call in (_entering(locks[0]), locks[0].release)
+            )
+        guards = self._guards if locks and self._guards is not None else (self.ffi.NULL, self.ffi.NULL)
+        self.library.wires_run_program(self.wires, program, *guards)
 
     @property
     def account(self) -> Account:
@@ -127,6 +140,13 @@ class Wires:
                 sum(port.queued for port in ports.values()) + self._nowhere.queued_packets,
                 ports,
             )
+
+
+def _entering(lock: HandoverLock) -> Callable[[], None]:
+    def enter() -> None:
+        lock.acquire()
+
+    return enter
 
 
 def _account(outlet: Any) -> PortAccount:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from finsy.proto import U128, p4r
 
-from softswitch import Program, Switch
+from softswitch import Switch
 from softswitch.gnmi.qos import PortCounters, QosPort, QosTree
 from softswitch.p4runtime.arbitration import Arbitration, Claim, Notice, Termination
 from softswitch.p4runtime.digests import DigestBatch
@@ -30,7 +30,7 @@ from softswitch.p4runtime.pipeline import Pipeline
 from softswitch.p4runtime.roles import FULL_ACCESS, RoleScope, role_scope
 from softswitch.p4runtime.wire import WireRequest
 from softswitch.rpc.status import OK, BatchFailedError, Code, RefusedError, Status
-from softswitch.switch import Native
+from softswitch.switch import Engines, Python
 
 if TYPE_CHECKING:
     from softswitch.trace import Tracer
@@ -113,7 +113,7 @@ class Device:
         drop_port: the port number that means drop.
         seed: the seed of the program's random numbers.
         tracer: receives each step of each packet from every switch made here; slow.
-        native: returns what runs a program's packets in place of Python, None if Python does.
+        engines: loads programs and chooses what runs their packets; None lets Python do it.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Device:
         drop_port: int = 511,
         seed: int = 0,
         tracer: Tracer | None = None,
-        native: Callable[[Program], Native | None] = lambda _program: None,
+        engines: Engines | None = None,
     ) -> None:
         if device_id < 0:
             raise ValueError(f"device_id: {device_id} is not a device id; give 0 or more")
@@ -152,7 +152,7 @@ class Device:
         self.rpc_log: deque[RpcRecord] = deque(maxlen=LOG_LENGTH)
         """The latest messages from controllers, P4Runtime and gNMI, oldest first."""
         self._new_switch = partial(Switch, cpu_port=cpu_port, drop_port=drop_port, seed=seed, tracer=tracer)
-        self._native = native
+        self._engines = engines or Python()
         self._rpcs = threading.Lock()
         self._let_others: Callable[[], object] = getattr(self.lock, "yield_", self._release_briefly)
         """Releases the lock, which this thread holds, once for the threads that wait for it."""
@@ -346,8 +346,9 @@ class Device:
                     pipeline.set_port_up(port, up)
             self.ports_changed.notify_all()
 
-    def _make_switch(self, program: Program) -> Switch:
-        return self._new_switch(program, native=self._native(program))
+    def _make_switch(self, source: bytes) -> Switch:
+        program = self._engines.load(source, "p4_device_config")
+        return self._new_switch(program, native=self._engines(program))
 
     def is_port_up(self, port: int) -> bool:
         """Return the latest state that `set_port_up` set."""

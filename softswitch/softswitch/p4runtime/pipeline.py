@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from finsy.proto import p4r
 
-from softswitch import Program, ProgramError, Switch, load_program
+from softswitch import ProgramError, Switch
 from softswitch.p4runtime.arrays import CounterStore, MeterStore, RegisterStore
 from softswitch.p4runtime.bulk import BulkWriter
 from softswitch.p4runtime.digests import DigestLists
@@ -67,7 +67,7 @@ class Pipeline:
     def __init__(
         self,
         config: p4r.ForwardingPipelineConfig,
-        make_switch: Callable[[Program], Switch],
+        make_switch: Callable[[bytes], Switch],
         list_ids: Iterator[int],
         now_ns: Callable[[], int],
     ) -> None:
@@ -81,7 +81,7 @@ class Pipeline:
         self.config = config
         try:
             info = index_p4info(config.p4info)
-            self.switch = make_switch(load_program(config.p4_device_config, "p4_device_config", compiled=False))
+            self.switch = make_switch(config.p4_device_config)
             self._build(info, list_ids, now_ns)
         except (P4InfoError, ProgramError) as error:
             raise RefusedError(Code.INVALID_ARGUMENT, f"the pipeline cannot be realized: {error}") from None
@@ -114,18 +114,24 @@ class Pipeline:
 
         An update that `scope` does not cover ends with PERMISSION_DENIED.
         """
-        if scope.ids is None:
-            if isinstance(updates, WireUpdates):
-                return self._bulk.write(updates)
-            return [self._attempt(update) for update in updates]
-        return [_denied(update.entity, scope) or self._attempt(update) for update in updates]
+        with self.switch.batch():
+            if scope.ids is None:
+                if isinstance(updates, WireUpdates):
+                    return self._bulk.write(updates)
+                return [self._attempt(update) for update in updates]
+            return [_denied(update.entity, scope) or self._attempt(update) for update in updates]
 
     def write_all_or_nothing(self, updates: Sequence[p4r.Update], scope: RoleScope = FULL_ACCESS) -> list[Status]:
         """Apply a batch as ROLLBACK_ON_ERROR and DATAPLANE_ATOMIC demand; return one status per update.
 
         The first failure undoes the updates before it; all other updates then end with ABORTED. The caller holds the
-        device's lock throughout, so no packet sees an intermediate state and the two modes are the same.
+        device's lock throughout, and native memory gets all at once, so no packet sees an intermediate state and the
+        two modes are the same.
         """
+        with self.switch.batch():
+            return self._write_all_or_nothing(updates, scope)
+
+    def _write_all_or_nothing(self, updates: Sequence[p4r.Update], scope: RoleScope) -> list[Status]:
         undo: list[p4r.Update] = []
         for index, update in enumerate(updates):
             inverse = self._inverse(update)

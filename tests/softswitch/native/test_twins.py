@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from ctoolchain import compilers
@@ -18,3 +23,18 @@ FAST = compilers()[-1:]
 def test_both_engines_do_the_same(specimen: Specimen) -> None:
     native = compile_native(specimen.load().ir, FAST)
     assert compare(specimen, 150, 7, native) > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "more", [["--packets", "1000000"], ["--packets", "60000", "--sanitize"]], ids=["many", "sanitized"]
+)
+def test_many_packets(more: list[str]) -> None:
+    if "--sanitize" in more and shutil.which("gcc") is None:
+        pytest.skip("the sanitizers' libraries are gcc's")
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.softswitch.native.twins", "--seed", "11", "--packets", *more],
+        cwd=root, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -6,12 +6,16 @@ python -m tests.softswitch.native.twins --packets 1000000
 from __future__ import annotations
 
 import argparse
+import os
 import random
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ctoolchain import Compiler
 from softswitch import Queued, Switch
 from softswitch.native import NativeError, NativeProgram, compile_native
 from tests.differential.walk import packets as walk
@@ -20,6 +24,15 @@ from tests.soak.configuration import Configuration
 from tests.soak.mutation import Corpus, with_ipv4_checksum
 from tests.soak.specimens import Specimen, specimens
 
+SANITIZED = Compiler(
+    "sanitized",
+    (
+        *(shutil.which("gcc") or "gcc", "-O1", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+        # Each packet has memory of its own and of its own size.
+        *("-DPACKET_ROOM=0", "-DNO_POOL"),
+    ),
+)
+"""The compiler whose libraries end the process when they leave their memory, or do what C leaves undefined."""
 _BATCH = 50
 _PASSES = 8
 
@@ -129,19 +142,35 @@ def _same(one: dict[str, Any], other: dict[str, Any], place: str) -> None:
             raise TwinError(f"{place}\n{name} differs afterwards\nPython: {wanted}\nnative: {other[name]}")
 
 
+def sanitizers() -> dict[str, str]:
+    """Return the environment in which sanitized libraries can be loaded."""
+    libraries = [
+        subprocess.run(
+            [SANITIZED.command[0], f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in ("libasan.so", "libubsan.so")
+    ]
+    # Python itself leaves memory behind.
+    return {"LD_PRELOAD": " ".join(libraries), "ASAN_OPTIONS": "detect_leaks=0"}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--packets", type=int, default=100_000, metavar="N", help="in all (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of packets and entries (default %(default)s)")
     parser.add_argument("--program", action="append", metavar="NAME", help="only this one; may be repeated")
+    parser.add_argument("--sanitize", action="store_true", help="with AddressSanitizer and UndefinedBehaviorSanitizer")
     options = parser.parse_args()
+    if options.sanitize and "LD_PRELOAD" not in os.environ:
+        os.execve(sys.executable, [sys.executable, "-m", __spec__.name, *sys.argv[1:]], os.environ | sanitizers())
     chosen = [s for s in specimens() if not options.program or s.name in options.program]
     failed = 0
     for specimen in chosen:
         try:
-            native = compile_native(specimen.load().ir)
+            native = compile_native(specimen.load().ir, [SANITIZED] if options.sanitize else None)
         except NativeError as error:
             print(f"{specimen.name}: the native engine does not run it: {error}")
+            failed = 1
             continue
         try:
             count = options.packets // len(chosen)

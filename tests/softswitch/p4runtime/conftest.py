@@ -10,6 +10,8 @@ import pytest
 from finsy.proto import U128, p4i, p4r
 from google.protobuf import text_format
 
+from ctoolchain import compilers
+from softswitch.native.choice import Choice
 from softswitch.p4runtime.device import Device
 from softswitch.rpc.status import Status
 
@@ -147,10 +149,10 @@ def clock() -> Time:
     return Time()
 
 
-@pytest.fixture
-def bare_device(clock: Time) -> Device:
+@pytest.fixture(params=["python", "native"])
+def bare_device(request: pytest.FixtureRequest, clock: Time) -> Device:
     """Return a device without a pipeline."""
-    return Device(now_ns=clock, cpu_port=CPU_PORT)
+    return Device(now_ns=clock, cpu_port=CPU_PORT, engines=Choice(request.param, compilers()[-1:]))
 
 
 @pytest.fixture

@@ -56,6 +56,7 @@ def one_shot(controller: Any) -> Any:
     return controller
 
 
+@pytest.mark.usefixtures("bare_device")
 @pytest.mark.parametrize("way", ["grouped", "one_shot"])
 def test_members_whose_port_is_down_are_not_chosen(way: str, request: pytest.FixtureRequest) -> None:
     controller: Any = request.getfixturevalue(way)

@@ -235,7 +235,7 @@ class VirtualTestbed(Testbed[Server]):
 
     def _serve(self, node: SwitchNode, device_id: int) -> Server:
         choice = Choice("python" if self.native is None else self._engine)
-        device = Device(None, device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns, native=choice)
+        device = Device(None, device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns, engines=choice)
         device.on_pipeline = partial(self._program, node)
         self._devices[node.name] = device
         return Server(device)
