@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 __all__ = [
+    "CSource",
     "Compiler",
     "Loaded",
-    "Source",
     "ToolchainError",
     "build",
     "compilers",
@@ -62,7 +62,7 @@ class ToolchainError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class CSource:
     """A C file, and the files of one's own that it includes, by name."""
 
     name: str
@@ -103,7 +103,7 @@ def compilers() -> Sequence[Compiler]:
     return found
 
 
-def load(source: Source, declared: str, given: Sequence[Compiler] | None = None) -> Loaded | None:
+def load(source: CSource, declared: str, given: Sequence[Compiler] | None = None) -> Loaded | None:
     """Return a library that the first compiler builds which can; None: there is no compiler.
 
     Args:
@@ -129,7 +129,7 @@ def load(source: Source, declared: str, given: Sequence[Compiler] | None = None)
     return None
 
 
-def build(source: Source, compiler: Compiler) -> Path:
+def build(source: CSource, compiler: Compiler) -> Path:
     """Return the path of the library, which is built unless the cache has it. Raise `ToolchainError`."""
     library = _path(source, compiler)
     if not _is_own(library, stat.S_ISREG):
@@ -140,7 +140,7 @@ def build(source: Source, compiler: Compiler) -> Path:
     return library
 
 
-def is_kept(source: Source, compiler: Compiler) -> bool:
+def is_kept(source: CSource, compiler: Compiler) -> bool:
     """Return whether the cache has the library. Raise `ToolchainError` if there can be none."""
     return _is_own(_path(source, compiler), stat.S_ISREG)
 
@@ -166,7 +166,7 @@ def keep(name: str, content: bytes) -> None:
             made.replace(folder / name)
 
 
-def _path(source: Source, compiler: Compiler) -> Path:
+def _path(source: CSource, compiler: Compiler) -> Path:
     texts = [*compiler.command, _version(compiler), source.text]
     texts += [part for name in sorted(source.includes) for part in (name, source.includes[name])]
     digest = sha256("\0".join(texts).encode()).hexdigest()[:32]
@@ -231,7 +231,7 @@ def _is_own(path: Path, is_kind: Any) -> bool:
     return is_kind(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o022
 
 
-def _compile(source: Source, compiler: Compiler, library: Path) -> None:
+def _compile(source: CSource, compiler: Compiler, library: Path) -> None:
     """Compile into a folder beside the library, then move it to its place, so that nobody sees half of one."""
     with tempfile.TemporaryDirectory(prefix=f".{source.name}-", dir=library.parent) as place:
         folder = Path(place)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import ctoolchain
-from ctoolchain import Compiler, Loaded, Source, ToolchainError, build, compilers, load
+from ctoolchain import Compiler, CSource, Loaded, ToolchainError, build, compilers, load
 
 TEXT = '#include "own.h"\nint twice(int value) { return FACTOR * value; }'
-TWICE = Source("twice", TEXT, {"own.h": "#define FACTOR 2"})
+TWICE = CSource("twice", TEXT, {"own.h": "#define FACTOR 2"})
 DECLARED = "int twice(int);"
 BROKEN = Compiler("broken", ("/bin/false",))
 
@@ -34,7 +34,7 @@ def compiler(request: pytest.FixtureRequest) -> Compiler:
     return found
 
 
-def loaded(source: Source, *given: Compiler) -> Loaded:
+def loaded(source: CSource, *given: Compiler) -> Loaded:
     found = load(source, DECLARED, given)
     assert found is not None
     return found
@@ -56,7 +56,7 @@ def test_a_library_is_built_once_and_for_its_user_alone(compiler: Compiler, cach
 
 
 def test_another_text_include_or_compiler_makes_another_library(compiler: Compiler) -> None:
-    others = [Source("twice", TEXT + "\n", TWICE.includes), Source("twice", TEXT, {"own.h": "#define FACTOR 3"})]
+    others = [CSource("twice", TEXT + "\n", TWICE.includes), CSource("twice", TEXT, {"own.h": "#define FACTOR 3"})]
     paths = {build(source, compiler) for source in [TWICE, *others]}
     paths.add(build(TWICE, Compiler("other", (*compiler.command, "-g"))))
     assert len(paths) == 4
@@ -110,7 +110,7 @@ def test_the_next_compiler_builds_what_the_first_one_cannot(
 
 def test_an_error_in_the_text_is_told_in_one_line(compiler: Compiler, cache: Path) -> None:
     with pytest.raises(ToolchainError, match=r"twice\.c:1:.* error") as told:
-        loaded(Source("twice", "int twice(int value) { return value +; }"), compiler)
+        loaded(CSource("twice", "int twice(int value) { return value +; }"), compiler)
     assert "\n" not in str(told.value)
     assert not list(cache.iterdir())
 

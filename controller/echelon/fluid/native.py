@@ -15,7 +15,7 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
-from ctoolchain import Loaded, Source, ToolchainError, load, say_once
+from ctoolchain import CSource, Loaded, ToolchainError, load, say_once
 from echelon.allocation import Link
 from echelon.execution import IterationRecord, JobRecord, Span
 from echelon.fabric.model import Fabric
@@ -68,7 +68,7 @@ def _library() -> Loaded | None:
     header = includes[0]
     declared = header[header.index("typedef struct {") : header.index("/* -- state")] + _FUNCTIONS
     try:
-        loaded = load(Source("fluid", text, dict(zip(_INCLUDES, includes, strict=True))), declared)
+        loaded = load(CSource("fluid", text, dict(zip(_INCLUDES, includes, strict=True))), declared)
     except ToolchainError as error:
         if wanted == "native":
             raise FluidError(f"the fluid engine cannot be used: {error}") from None

@@ -14,7 +14,7 @@ from typing import Any
 
 from reference.frames import ipv4, shim
 
-from ctoolchain import Compiler, Loaded, Source, compilers, load
+from ctoolchain import Compiler, CSource, Loaded, compilers, load
 from echelon.p4program import program
 from softswitch import Switch, load_program
 from softswitch.native import NativeProgram
@@ -109,7 +109,7 @@ def _inside_ns(switch: Switch, frames: list[bytes], driver: Loaded) -> float:
 
 def bench() -> list[tuple[str, float, str]]:
     rows: list[tuple[str, float, str]] = []
-    driver = load(Source("repeat", _DRIVER), "void repeat(void *, void *, const uint8_t *, uint32_t, uint64_t);")
+    driver = load(CSource("repeat", _DRIVER), "void repeat(void *, void *, const uint8_t *, uint32_t, uint64_t);")
     assert driver is not None
     for name, source, fill, frames_of in _workloads():
         loaded, native = load_program(source, name), {}

@@ -10,7 +10,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ctoolchain import Compiler, Loaded, Source, ToolchainError, build, compilers, is_kept, load, say_once
+from ctoolchain import Compiler, CSource, Loaded, ToolchainError, build, compilers, is_kept, load, say_once
 from softswitch import ir
 from softswitch.errors import ProgramError
 
@@ -63,7 +63,7 @@ class NativeProgram:
         """Take over the packets of a switch that has just been made."""
         return Engine(switch, self)
 
-    def improve(self, source: Source, compiler: Compiler) -> None:
+    def improve(self, source: CSource, compiler: Compiler) -> None:
         """Have another compiler build the library meanwhile, and go over to it between two calls.
 
         Both libraries are made of the same text, so they agree about the memory of every switch.
@@ -72,7 +72,7 @@ class NativeProgram:
         self._improving = Thread(target=self._improve, args=(source, compiler), name="softswitch-compiler")
         self._improving.start()
 
-    def _improve(self, source: Source, compiler: Compiler) -> None:
+    def _improve(self, source: CSource, compiler: Compiler) -> None:
         try:
             library = self.loaded.ffi.dlopen(str(build(source, compiler)))
         except (OSError, ToolchainError) as error:
@@ -99,7 +99,7 @@ def compile_native(
     found = compilers() if given is None else given
     try:
         unit = unit or generate(program)
-        source = Source("switch", unit.text)
+        source = CSource("switch", unit.text)
         waits = at_once and len(found) > 1 and not is_kept(source, found[0])
         loaded = load(source, part("abi.h"), found[-1:] if waits else found)
     except (ProgramError, ToolchainError) as error:
