@@ -444,9 +444,8 @@ def check(
         for mistake in found.mistakes:
             typer.echo(mistake, err=True)
         if found.good and not as_json:
-            typer.echo(f"{found.file}: {found.what} is good")
-        for note in found.notes:
-            typer.echo(f"{found.file}: note: {note}", err=True)
+            for line in (f"{found.what} is good", *(f"note: {note}" for note in found.notes)):
+                typer.echo(f"{found.file}: {line}")
     if as_json:
         show_json(checked)
     if not all(found.good for found in checked):
