@@ -8,9 +8,9 @@ from softswitch import hashes, ir
 from softswitch.compiler.calculations import check_algorithm
 from softswitch.errors import ProgramError
 
-from .expressions import Expressions
-from .layout import Layout, Place
-from .text import Text, array, literal, words
+from .expressions import CExpressions
+from .layout import CLayout, FieldPlace
+from .text import CText, array, literal, words
 
 _CRCS = {"crc16": hashes.CRC16, "crc32": hashes.CRC_CUSTOM["crc32_custom"], **hashes.CRC_CUSTOM}
 _CRCS["crcCCITT"] = hashes.Crc(16, 0x1021, 0xFFFF, 0, False)
@@ -33,14 +33,14 @@ class _Piece:
 class Calculations:
     """The writer of a program's calculations, and of what they need in the unit."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: CLayout) -> None:
         self.layout = layout
         self.program = layout.program
         self.tables: dict[str, str] = {}
         self.counters: list[str] = []
         """The calculations that count their calls."""
 
-    def value(self, calculation: ir.Calculation, out: Text, known_valid: frozenset[str] = frozenset()) -> str:
+    def value(self, calculation: ir.Calculation, out: CText, known_valid: frozenset[str] = frozenset()) -> str:
         """Return the word that a calculation yields over the packet's present state."""
         pieces: list[_Piece] = []
         payload = False
@@ -59,7 +59,7 @@ class Calculations:
                 pieces.append(_Piece(item.width, None, item.value))
         return self._hashed(calculation.algorithm, calculation.name, pieces, payload, calculation.place, out)
 
-    def selected(self, name: str, selector: ir.Selector, place: str, out: Text) -> str:
+    def selected(self, name: str, selector: ir.Selector, place: str, out: CText) -> str:
         """Return the word that selects a member of a group."""
         pieces = []
         for value, width in selector.inputs:
@@ -107,12 +107,12 @@ class Calculations:
                 i += 1
         return joined
 
-    def _place(self, piece: _Piece) -> Place | None:
+    def _place(self, piece: _Piece) -> FieldPlace | None:
         if not isinstance(piece.expr, ir.FieldRef):
             return None
         return self.layout.fields.get((piece.expr.header, piece.expr.field))
 
-    def _hashed(self, algorithm: str, name: str, pieces: list[_Piece], payload: bool, place: str, out: Text) -> str:
+    def _hashed(self, algorithm: str, name: str, pieces: list[_Piece], payload: bool, place: str, out: CText) -> str:
         check_algorithm(algorithm, place)
         if algorithm == "round_robin_consistent":
             raise ProgramError(place, f"algorithm '{algorithm}' is not one that the native engine has")
@@ -132,7 +132,7 @@ class Calculations:
     def _even(piece: _Piece) -> bool:
         return piece.length is None and piece.width % 16 == 0 and (piece.base is not None or piece.width <= 64)
 
-    def _summed(self, pieces: list[_Piece], payload: bool, out: Text) -> str:
+    def _summed(self, pieces: list[_Piece], payload: bool, out: CText) -> str:
         """Return an Internet checksum over pieces of whole 16-bit words, which need not be put together."""
         name = out.temporary()
         out(f"uint64_t {name} = 0;")
@@ -141,7 +141,7 @@ class Calculations:
                 code = f"{name} = sum_words({name}, {piece.base}, {piece.width // 8});"
             else:
                 assert piece.expr is not None
-                value = Expressions(self.layout, out, name).cut(piece.expr, piece.width)
+                value = CExpressions(self.layout, out, name).cut(piece.expr, piece.width)
                 parts = [f"({value} >> {shift} & 0xffff)" for shift in range(0, piece.width, 16)]
                 code = f"{name} += {' + '.join(parts)};"
             out(code if piece.valid is None else f"if ({piece.valid}) {code}")
@@ -149,7 +149,7 @@ class Calculations:
             out(f"{name} = sum_words({name}, p->data + c->off, c->size - c->off);")
         return f"sum_finish({name})"
 
-    def _gathered(self, pieces: list[_Piece], payload: bool, place: str, out: Text) -> tuple[str, str]:
+    def _gathered(self, pieces: list[_Piece], payload: bool, place: str, out: CText) -> tuple[str, str]:
         """Put pieces one behind the other; return the buffer and its length in bytes."""
         fixed = sum(piece.width for piece in pieces) // 8 + 16
         more = [piece.length for piece in pieces if piece.length is not None]
@@ -169,7 +169,7 @@ class Calculations:
                 out(f"add_bytes(&{name}, {piece.base}, {piece.width // 8});")
             else:
                 assert piece.expr is not None
-                value = Expressions(self.layout, out, place).cut(piece.expr, piece.width)
+                value = CExpressions(self.layout, out, place).cut(piece.expr, piece.width)
                 add = "add_bits" if words(piece.width) == 1 else "add_wide"
                 out(f"{add}(&{name}, {value}, {piece.width});")
             if piece.valid is not None:

@@ -10,10 +10,10 @@ from softswitch.compiler.pipeline import topological
 from softswitch.errors import ProgramError
 from softswitch.tables import has_state
 
-from .expressions import Expressions
+from .expressions import CExpressions
 from .keys import KeyLayout, key_layout
 from .statements import Statements, Unit
-from .text import Names, Text, array, words
+from .text import CNames, CText, array, words
 
 
 def parameter_words(action: ir.Action) -> int:
@@ -29,7 +29,7 @@ def tables_of(program: ir.ProgramIR) -> list[ir.TableSpec]:
 class ControlWriter:
     """A writer of one pipeline's functions."""
 
-    def __init__(self, unit: Unit, out: Text, kind: str) -> None:
+    def __init__(self, unit: Unit, out: CText, kind: str) -> None:
         self.unit = unit
         self.program = unit.program
         self.layout = unit.layout
@@ -40,7 +40,7 @@ class ControlWriter:
         self._names = unit.layout.names
         self._functions: dict[int, tuple[str, bool]] = {}
         """The function of each action, and whether it may end the pipeline."""
-        labels = Names()
+        labels = CNames()
         self.order = topological(self.pipeline)
         self._labels = {name: labels.new("node", name) for name in self.order}
 
@@ -73,7 +73,7 @@ class ControlWriter:
 
     def _action(self, action: ir.Action) -> None:
         name = self._names.new(f"{self.kind}_action", action.name)
-        body = Text(1)
+        body = CText(1)
         Statements(self.unit, body, self.kind, "return EXITED;", "return DROPPED;").body(action.body, action.params)
         self._functions[action.id] = name, any("return " in line for line in body.lines)
         head = f"static int {name}(ss_switch *s, packet *p, const uint64_t *arg, uint64_t now_ns)"
@@ -100,7 +100,7 @@ class ControlWriter:
     def _node(self, node: ir.Node) -> None:
         out = self.out
         if isinstance(node, ir.Conditional):
-            condition = Expressions(self.layout, out, node.place).truth(node.condition)
+            condition = CExpressions(self.layout, out, node.place).truth(node.condition)
             out(f"if ({condition}) {self._goto(node.true_next)}")
             self._follow(node.false_next)
         elif isinstance(node, ir.DirectCall):
@@ -143,7 +143,7 @@ class ControlWriter:
         size = keys.size
         values = []
         for i, key in enumerate(table.keys):
-            expressions = Expressions(self.layout, out, f"{table.place} key {i}")
+            expressions = CExpressions(self.layout, out, f"{table.place} key {i}")
             expr = key.value if key.mask is None else ir.Op("&", key.value, ir.Const(key.mask))
             code = expressions.cut(expr, key.width)
             values.append((code, self._known_zero(key.value)))

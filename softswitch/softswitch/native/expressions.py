@@ -14,8 +14,8 @@ from softswitch import ir
 from softswitch.errors import ProgramError
 from softswitch.ir import MAX_WIDTH, header_alternatives, union_alternatives
 
-from .layout import Layout
-from .text import Text, array, literal, words
+from .layout import CLayout
+from .text import CText, array, literal, words
 
 Bounds = tuple[int, int]
 
@@ -34,7 +34,7 @@ def needed(low: int, high: int) -> int:
     return words(max((~low).bit_length(), max(high, 0).bit_length()) + 1)
 
 
-class Expressions:
+class CExpressions:
     """A compiler of expressions in one context.
 
     ``params`` are the widths of the enclosing action's parameters, and ``place`` names the construct in messages.
@@ -43,8 +43,8 @@ class Expressions:
 
     def __init__(
         self,
-        layout: Layout,
-        out: Text,
+        layout: CLayout,
+        out: CText,
         place: str,
         params: Sequence[ir.Param] = (),
         lookahead: Callable[[ir.Lookahead, int], str] | None = None,

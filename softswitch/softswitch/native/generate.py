@@ -20,12 +20,12 @@ from softswitch.errors import ProgramError
 
 from .calculations import Calculations
 from .control import ControlWriter, parameter_words, tables_of
-from .expressions import Expressions, cut_word
+from .expressions import CExpressions, cut_word
 from .keys import key_layout
-from .layout import Layout
-from .parser import ParserWriter
+from .layout import CLayout
+from .parser import CParserWriter
 from .statements import Statements, Unit, write_event
-from .text import Text, array, words
+from .text import CText, array, words
 
 _TYPES = """\
 typedef unsigned char uint8_t;
@@ -79,15 +79,15 @@ class _Generator:
     def __init__(self, program: ir.ProgramIR) -> None:
         self.program = program
         self.usage = Usage(program)
-        self.layout = Layout(program, self.usage)
+        self.layout = CLayout(program, self.usage)
         self.shared = Unit(program, self.usage, self.layout, Calculations(self.layout))
         self.shared.reasons.append(_TOO_OFTEN)
         self.digests: dict[int, tuple[tuple[int, bool], ...]] = {}
         self.emitted = [name for name in program.deparser.order if name in self.layout.headers]
 
     def unit(self) -> CUnit:
-        out = Text()
-        ParserWriter(self.shared, out).write()
+        out = CText()
+        CParserWriter(self.shared, out).write()
         out("")
         self._emitted_length(out)
         self._keep(out)
@@ -202,13 +202,13 @@ class _Generator:
 
     # ------------------------------------------------------------------------------------------------------- helpers
 
-    def _set(self, out: Text, intrinsic: str, code: str) -> None:
+    def _set(self, out: CText, intrinsic: str, code: str) -> None:
         """Set a field that the switch provides, if the program reads it."""
         place = self.shared.intrinsic(intrinsic)
         if place is not None:
             out(f"{place} = {cut_word(f'({code})', min(64, self.shared.intrinsic_width(intrinsic)))};")
 
-    def _emitted_length(self, out: Text) -> None:
+    def _emitted_length(self, out: CText) -> None:
         out("/* The length in bytes that the packet would have if it were deparsed now. */")
         with out.block("static uint64_t whole_length(const context *c)"):
             if not self.usage.structural:
@@ -222,7 +222,7 @@ class _Generator:
             out("return length;")
         out("")
 
-    def _keep(self, out: Text) -> None:
+    def _keep(self, out: CText) -> None:
         """Write the function that restores the preserved fields of a list."""
         head = "static void restore(context *c, uint32_t list, const metadata *kept)"
         with out.block(head), out.block("switch (list)"):
@@ -248,7 +248,7 @@ class _Generator:
 
     # ------------------------------------------------------------------------------------------------------- ingress
 
-    def _verify(self, out: Text) -> None:
+    def _verify(self, out: CText) -> None:
         """Write the function that sets ``checksum_error`` if a checksum is wrong."""
         variable = self.shared.intrinsic("checksum_error")
         with out.block("static void verify_checksums(ss_switch *s, packet *p)"):
@@ -263,7 +263,7 @@ class _Generator:
                         guards.insert(0, f"{self.layout.headers[header].code}.valid")
                         known |= {header}
                     with out.block(f"if ({' && '.join(guards) or '1'})"):
-                        expressions = Expressions(self.layout, out, checksum.place)
+                        expressions = CExpressions(self.layout, out, checksum.place)
                         found = self.program.headers[header].type.field(checksum.target.field)
                         assert found is not None
                         if found.width > 64:
@@ -277,14 +277,14 @@ class _Generator:
                         out(f"if ({wanted} != {actual}) {variable} = 1;")
         out("")
 
-    def _guards(self, checksum: ir.ChecksumSpec, out: Text) -> tuple[list[str], frozenset[str]]:
+    def _guards(self, checksum: ir.ChecksumSpec, out: CText) -> tuple[list[str], frozenset[str]]:
         """Return the condition and the headers that are valid where it holds."""
         if checksum.condition is None:
             return [], frozenset()
-        condition = Expressions(self.layout, out, checksum.place).truth(checksum.condition)
+        condition = CExpressions(self.layout, out, checksum.place).truth(checksum.condition)
         return [condition], frozenset(implied(checksum.condition))
 
-    def _enter(self, out: Text) -> None:
+    def _enter(self, out: CText) -> None:
         shared = self.shared
         kinds = f"kind {RESUBMITTED}: received before; {RECIRCULATED}: recirculated"
         out(f"/* Run ingress for a packet ({kinds}, both with what a list of fields kept). */")
@@ -327,7 +327,7 @@ class _Generator:
             out("", "end:", "give(s, p);", "return first;")
         out("")
 
-    def _distribute(self, out: Text) -> None:
+    def _distribute(self, out: CText) -> None:
         """Write what becomes of a packet at the end of ingress."""
         shared = self.shared
         queue = shared.intrinsic("priority")
@@ -356,7 +356,7 @@ class _Generator:
         out(f"p->head.port = {spec};", "p->head.length_bytes = length < c->truncated ? length : c->truncated;")
         out("p->head.next = 0;", "*last = &p->head;")
 
-    def _replica(self, out: Text, pairs: str, is_last: str) -> None:
+    def _replica(self, out: CText, pairs: str, is_last: str) -> None:
         """Write the copy for one (port, replication id); the last one is the packet itself."""
         out(f"packet *q = {is_last} ? p : copied(s, p);")
         out("q->head.queue = p->head.queue;", "q->head.length_bytes = p->head.length_bytes;")
@@ -367,7 +367,7 @@ class _Generator:
             out(f"{rid.replace('c->', 'q->c.')} = {code};")
         out("q->head.next = 0;", "*last = &q->head;", "last = &q->head.next;")
 
-    def _digest(self, digest: ir.FieldList, out: Text) -> None:
+    def _digest(self, digest: ir.FieldList, out: CText) -> None:
         items: list[ir.Expr] = []
         for item in digest.items:
             if isinstance(item, ir.FieldRef):
@@ -375,10 +375,10 @@ class _Generator:
                 assert found is not None
                 item = ir.Op("&", item, ir.Const((1 << found.width) - 1)) if found.signed else item
             items.append(item)
-        expressions = Expressions(self.layout, out, f"learn list '{digest.name}'")
+        expressions = CExpressions(self.layout, out, f"learn list '{digest.name}'")
         self.digests[digest.id] = tuple(write_event(out, "LEARNT", digest.id, items, expressions))
 
-    def _clone(self, out: Text) -> None:
+    def _clone(self, out: CText) -> None:
         out("/* Make copies at the end of ingress: the received packet, parsed anew; only listed metadata is kept. */")
         out("static ss_packet **clone(ss_switch *s, packet *of, uint32_t port, uint64_t now_ns, const entry *session,")
         with out.block("                         ss_packet **last)"):
@@ -400,7 +400,7 @@ class _Generator:
 
     # -------------------------------------------------------------------------------------------------------- egress
 
-    def _egress(self, out: Text) -> None:
+    def _egress(self, out: CText) -> None:
         shared, used = self.shared, self.usage.primitives
         out("uint32_t ss_egress(ss_switch *s, ss_packet *head, uint64_t enqueued_ns, uint64_t now_ns,")
         with out.block(
@@ -440,7 +440,7 @@ class _Generator:
             out("if (out->length > c->truncated) out->length = c->truncated;")
             out("out->requeue = requeue;", "s->packets_out++;", "return 1;")
 
-    def _egress_clone(self, out: Text) -> None:
+    def _egress_clone(self, out: CText) -> None:
         shared = self.shared
         with out.block("if (c->clone)"):
             out("const entry *session = list_of(s, SESSIONS, c->clone & 0x7fff);", "ss_packet **last = &requeue;")
@@ -461,7 +461,7 @@ class _Generator:
                 out("q->head.length_bytes = length < d->truncated ? length : d->truncated;")
                 out("q->head.next = 0;", "*last = &q->head;", "last = &q->head.next;")
 
-    def _deparse(self, out: Text) -> None:
+    def _deparse(self, out: CText) -> None:
         with out.block("static int deparse(ss_switch *s, packet *p, ss_departure *out)"):
             out("context *c = &p->c;", "uint64_t now_ns = 0;")
             statements = Statements(self.shared, out, "egress", "return GOES_ON;", "return DROPPED;")

@@ -8,14 +8,14 @@ from softswitch import ir
 from softswitch.compiler.usage import Usage
 from softswitch.errors import ProgramError
 
-from .text import Names, Text, words
+from .text import CNames, CText, words
 
 _DECISIVE = ("egress_spec", "mcast_grp", "priority")
 """The fields that the switch itself reads to decide where a packet goes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FieldPlace:
     """A field: its bits ``bit`` to ``bit + width`` of the bytes at ``code``, or the number ``code`` if bit is None."""
 
     code: str
@@ -34,27 +34,27 @@ class HeaderPlace:
     split: int | None
 
 
-class Layout:
+class CLayout:
     """The places of everything that belongs to a packet, which functions reach by ``c``."""
 
     def __init__(self, program: ir.ProgramIR, usage: Usage) -> None:
         self.program = program
         self.usage = usage
-        self.names = Names()
+        self.names = CNames()
         self.headers: dict[str, HeaderPlace] = {}
-        self.fields: dict[tuple[str, str], Place] = {}
+        self.fields: dict[tuple[str, str], FieldPlace] = {}
         self.varbits: dict[tuple[str, str], str] = {}
         """What has ``from`` and ``length``, the bytes of the received packet that a variable-length field holds."""
         self.next_index: dict[str, str] = {}
         self._types: dict[tuple[ir.Field, ...], str] = {}
-        self._declared = Text(1)
-        self._typedefs = Text()
+        self._declared = CText(1)
+        self._typedefs = CText()
         decisive = {(r.header, r.field) for name, r in program.intrinsics.items() if name in _DECISIVE}
         for header in program.headers.values():
             if header.metadata:
                 self._metadata(header, decisive)
         self.metadata_lines = list(self._declared.lines)
-        self._declared = Text(1)
+        self._declared = CText(1)
         for header in program.headers.values():
             if not header.metadata:
                 self._header(header)
@@ -84,7 +84,7 @@ class Layout:
                 continue
             count = words(field.width)
             self._declared(f"uint64_t {name}{f'[{count}]' if count > 1 else ''};")
-            self.fields[key] = Place(f"c->meta.{name}", None, field.width, field.signed)
+            self.fields[key] = FieldPlace(f"c->meta.{name}", None, field.width, field.signed)
 
     def _header(self, header: ir.Header) -> None:
         fields = header.type.fields
@@ -100,7 +100,7 @@ class Layout:
                 split = bit // 8
                 self.varbits[header.name, field.name] = f"c->{name}"
                 continue
-            self.fields[header.name, field.name] = Place(f"c->{name}.bytes", bit, field.width, field.signed)
+            self.fields[header.name, field.name] = FieldPlace(f"c->{name}.bytes", bit, field.width, field.signed)
             bit += field.width
         self.headers[header.name] = HeaderPlace(f"c->{name}", self._types[fields], header.type.width // 8, split)
         self._declared(f"{self._types[fields]} {name};")
@@ -116,7 +116,7 @@ class Layout:
 
     # ---------------------------------------------------------------------------------------------- reading, writing
 
-    def loaded(self, place: Place, out: Text, count: int) -> str:
+    def loaded(self, place: FieldPlace, out: CText, count: int) -> str:
         """Return a field's value modulo 2**(64 * count): a word, or the name of ``count`` words if that is above 1.
 
         ``count`` is not above the words of the field.
@@ -150,7 +150,7 @@ class Layout:
             code = f"({code} >> {spare})"
         return f"({code} & {mask})" if bit % 8 else code
 
-    def stored(self, place: Place, value: str, out: Text) -> None:
+    def stored(self, place: FieldPlace, value: str, out: CText) -> None:
         """Write the assignment of a value that fits: a word, or the name of as many words as the field has."""
         count = words(place.width)
         if place.bit is None:

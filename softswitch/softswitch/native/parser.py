@@ -6,21 +6,21 @@ from softswitch import ir
 from softswitch.compiler.parser import ERRORS, STATE_LIMIT, entries, is_cyclic
 from softswitch.errors import ProgramError
 
-from .expressions import Expressions
+from .expressions import CExpressions
 from .statements import Statements, Unit
-from .text import Names, Text, array, literal, words
+from .text import CNames, CText, array, literal, words
 
 
-class ParserWriter:
+class CParserWriter:
     """A writer of the function that parses a packet. It leaves the offset of the payload in ``c->off``."""
 
-    def __init__(self, unit: Unit, out: Text) -> None:
+    def __init__(self, unit: Unit, out: CText) -> None:
         self.unit = unit
         self.program = unit.program
         self.layout = unit.layout
         self.out = out
         self.statements = Statements(unit, out, "ingress", "goto done;", "return DROPPED;", in_parser=True)
-        names = Names()
+        names = CNames()
         self._labels = {name: names.new("state", name) for name in self.program.parser.states}
 
     def write(self) -> None:
@@ -52,8 +52,8 @@ class ParserWriter:
                     self._op(op)
             self._transitions(state)
 
-    def _expressions(self, place: str) -> Expressions:
-        return Expressions(self.layout, self.out, place, (), self._look)
+    def _expressions(self, place: str) -> CExpressions:
+        return CExpressions(self.layout, self.out, place, (), self._look)
 
     # --------------------------------------------------------------------------------------------------- transitions
 

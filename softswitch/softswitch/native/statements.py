@@ -12,9 +12,9 @@ from softswitch.compiler.usage import Usage
 from softswitch.errors import ProgramError
 
 from .calculations import Calculations
-from .expressions import Expressions, cut_word
-from .layout import Layout
-from .text import Text, literal, words
+from .expressions import CExpressions, cut_word
+from .layout import CLayout
+from .text import CText, literal, words
 
 _WORD = (1 << 64) - 1
 
@@ -25,7 +25,7 @@ class Unit:
 
     program: ir.ProgramIR
     usage: Usage
-    layout: Layout
+    layout: CLayout
     calculations: Calculations
     reasons: list[str] = field(default_factory=list)
     """Why packets are dropped, by the number that the unit counts them under."""
@@ -65,7 +65,7 @@ class Statements:
     pipeline or the packet.
     """
 
-    def __init__(self, unit: Unit, out: Text, kind: str, leave: str, dropped: str, *, in_parser: bool = False) -> None:
+    def __init__(self, unit: Unit, out: CText, kind: str, leave: str, dropped: str, *, in_parser: bool = False) -> None:
         self.unit = unit
         self.program = unit.program
         self.layout = unit.layout
@@ -76,8 +76,8 @@ class Statements:
         self.in_parser = in_parser
         self.union_of = {h: u for u in self.program.unions.values() for h in u.headers}
 
-    def expressions(self, place: str, params: Sequence[ir.Param] = ()) -> Expressions:
-        return Expressions(self.layout, self.out, place, params)
+    def expressions(self, place: str, params: Sequence[ir.Param] = ()) -> CExpressions:
+        return CExpressions(self.layout, self.out, place, params)
 
     # -------------------------------------------------------------------------------------------------------- bodies
 
@@ -124,12 +124,12 @@ class Statements:
         if only is not None and (self.in_parser or only not in ("control", self.kind)):
             raise ProgramError(place, f"primitive '{op}' can be used in {only} only")
         name = "operate" if op in OPERATORS else op.strip("_")
-        writer: Callable[[ir.Primitive, Expressions], None] = getattr(self, f"_{name}")
+        writer: Callable[[ir.Primitive, CExpressions], None] = getattr(self, f"_{name}")
         writer(primitive, self.expressions(place, params))
 
     # ---------------------------------------------------------------------------------------------------- assignment
 
-    def assign(self, header: str, name: str, value: ir.Expr, expressions: Expressions) -> None:
+    def assign(self, header: str, name: str, value: ir.Expr, expressions: CExpressions) -> None:
         """Assign to a field, cut to its width."""
         found = self.program.headers[header].type.field(name)
         assert found is not None
@@ -154,7 +154,7 @@ class Statements:
             code = held
         self.layout.stored(place, code, self.out)
 
-    def _to(self, target: ir.Expr, expressions: Expressions, write: Callable[[str, str], None]) -> None:
+    def _to(self, target: ir.Expr, expressions: CExpressions, write: Callable[[str, str], None]) -> None:
         """Write what ``write(header, field)`` does to the field that a target denotes."""
         targets, index = expressions.targets(target)
         if index is None:
@@ -166,18 +166,18 @@ class Statements:
             with self.out.block(f"if ({held} == {i})"):
                 write(header, name)
 
-    def _assign(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _assign(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         value = primitive.args[1]
         self._to(primitive.args[0], expressions, lambda h, f: self.assign(h, f, value, expressions))
 
     _modify_field = _assign
 
-    def _operate(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _operate(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         left, right = primitive.args[-2:]
         value = ir.Op(OPERATORS[primitive.op], left, right)
         self._to(primitive.args[0], expressions, lambda h, f: self.assign(h, f, value, expressions))
 
-    def _assign_VL(self, primitive: ir.Primitive, expressions: Expressions) -> None:  # noqa: N802
+    def _assign_VL(self, primitive: ir.Primitive, expressions: CExpressions) -> None:  # noqa: N802
         places = [
             self.layout.varbits.get((arg.header, arg.field)) if isinstance(arg, ir.FieldRef) else None
             for arg in primitive.args
@@ -214,7 +214,7 @@ class Statements:
             with self.out.block(f"{'else ' if i else ''}if ({held} == {i})"):
                 write(name)
 
-    def _assign_header(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _assign_header(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         sources, source_index = expressions.instances(primitive.args[1])
         targets, target_index = expressions.instances(primitive.args[0])
 
@@ -232,7 +232,7 @@ class Statements:
 
     _copy_header = _assign_header
 
-    def _copy_fields(self, target: str, source: str, expressions: Expressions) -> None:
+    def _copy_fields(self, target: str, source: str, expressions: CExpressions) -> None:
         """Copy fields where one of the two is metadata, which is always valid."""
         to, of = self.program.headers[target], self.program.headers[source]
         if [f.width for f in to.type.fields] != [f.width for f in of.type.fields]:
@@ -251,7 +251,7 @@ class Statements:
         if to.code != of.code:
             self.out(f"memcpy(&{to.code}, &{of.code}, sizeof {to.code});")
 
-    def _assign_union(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _assign_union(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         unions = self.program.unions
         sources, source_index = expressions.union_alternatives(primitive.args[1])
         targets, target_index = expressions.union_alternatives(primitive.args[0])
@@ -262,7 +262,7 @@ class Statements:
 
         self._chosen(sources, source_index, lambda s: self._chosen(targets, target_index, lambda t: copy(t, s)))
 
-    def _elements(self, expr: ir.Expr, expressions: Expressions) -> tuple[str, list[tuple[str, ...]]]:
+    def _elements(self, expr: ir.Expr, expressions: CExpressions) -> tuple[str, list[tuple[str, ...]]]:
         """Return the name of a stack and the headers of each element."""
         if isinstance(expr, ir.StackRef):
             return expr.name, [(header,) for header in self.program.stacks[expr.name].headers]
@@ -270,7 +270,7 @@ class Statements:
             return expr.name, [self.program.unions[u].headers for u in self.program.union_stacks[expr.name].unions]
         raise expressions.fail("a header stack is expected")
 
-    def _assign_header_stack(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _assign_header_stack(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         target, to = self._elements(primitive.args[0], expressions)
         source, of = self._elements(primitive.args[1], expressions)
         if len(to) != len(of):
@@ -282,13 +282,13 @@ class Statements:
 
     _assign_union_stack = _assign_header_stack
 
-    def _push(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _push(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         self._shift(primitive, expressions, 1)
 
-    def _pop(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _pop(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         self._shift(primitive, expressions, -1)
 
-    def _shift(self, primitive: ir.Primitive, expressions: Expressions, direction: int) -> None:
+    def _shift(self, primitive: ir.Primitive, expressions: CExpressions, direction: int) -> None:
         stack, elements = self._elements(primitive.args[0], expressions)
         count = expressions.constant(primitive.args[1])
         if count is None or count < 0:
@@ -308,14 +308,14 @@ class Statements:
                 else:
                     self.invalidate(header)
 
-    def _add_header(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _add_header(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         def add(header: str) -> None:
             held = self.layout.headers[header]
             self._make_valid(header, (f"c->grown += {held.size};",) if self.unit.usage.measured else ())
 
         self._chosen(*expressions.alternatives(primitive.args[0]), add)
 
-    def _add_header_fast(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _add_header_fast(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         self._chosen(*expressions.alternatives(primitive.args[0]), self._make_valid)
 
     def _make_valid(self, header: str, grown: tuple[str, ...] = ()) -> None:
@@ -325,7 +325,7 @@ class Statements:
             self.out(f"{held.code}.valid = 1;", *grown)
             self.validated(header)
 
-    def _remove_header(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _remove_header(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         def remove(header: str) -> None:
             held = self.layout.headers[header]
             if self.unit.usage.measured:
@@ -337,13 +337,13 @@ class Statements:
 
     # ------------------------------------------------------------------------------------------- what becomes of it
 
-    def _drop(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _drop(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         for name, value in (("egress_spec", "s->drop_port"), ("mcast_grp", "0")):
             code = self.unit.intrinsic(name)
             if code is not None:
                 self.out(f"{code} = {value};")
 
-    def _mark_to_drop(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _mark_to_drop(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         """Mark the packet to be dropped. The argument may be p4c's copy of standard_metadata."""
         header = primitive.args[0]
         known = self.program.headers[header.name] if isinstance(header, ir.HeaderRef) else None
@@ -354,40 +354,40 @@ class Statements:
             if place is not None:
                 self.out(f"{place.code} = {value};")
 
-    def _generate_digest(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _generate_digest(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         self.out(f"c->digest = {self._list(primitive.args[1], self.program.digests, expressions)};")
 
-    def _clone_ingress_pkt_to_egress(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _clone_ingress_pkt_to_egress(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         fields = self._list(primitive.args[1], self.program.field_lists, expressions)
         self.out(f"c->clone = ({expressions.word(primitive.args[0])} & 0x7fff) | 0x8000;", f"c->clone_list = {fields};")
 
     _clone_egress_pkt_to_egress = _clone_ingress_pkt_to_egress
 
-    def _resubmit(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _resubmit(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         self.out(f"c->again = {self._list(primitive.args[0], self.program.field_lists, expressions)};")
 
     _recirculate = _resubmit
 
     @staticmethod
-    def _list(expr: ir.Expr, known: object, expressions: Expressions) -> int:
+    def _list(expr: ir.Expr, known: object, expressions: CExpressions) -> int:
         number = expressions.constant(expr)
         if number is None or (number != 0 and number not in known):  # type: ignore[operator]
             raise expressions.fail(f"there is no list of fields with id {number}")
         return number
 
-    def _truncate(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _truncate(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         condition, value = expressions.index(primitive.args[0], 1 << 31)
         self.out(f"if ({condition} && {value} < c->truncated) c->truncated = {value};")
 
     # --------------------------------------------------------------------------------------------------------- state
 
-    def _object(self, expr: ir.Expr, kind: str, expressions: Expressions) -> str:
+    def _object(self, expr: ir.Expr, kind: str, expressions: CExpressions) -> str:
         if not isinstance(expr, ir.ObjectRef) or expr.kind != kind:
             raise expressions.fail(f"a {kind.replace('_', ' ')} is expected")
         return expr.name
 
     def _in_range(
-        self, index: ir.Expr, size: int, what: str, expressions: Expressions, write: Callable[[str], None]
+        self, index: ir.Expr, size: int, what: str, expressions: CExpressions, write: Callable[[str], None]
     ) -> None:
         """Write code that uses an index; an index out of range is counted and otherwise ignored."""
         condition, value = expressions.index(index, size)
@@ -399,7 +399,7 @@ class Statements:
         with self.out.block("else"):
             self.out(f"s->overruns[{self.unit.number(self.unit.overruns, what)}]++;")
 
-    def _count(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _count(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         name = self._object(primitive.args[0], "counter_array", expressions)
         array = self.program.counters[name]
         number = list(self.program.counters).index(name)
@@ -411,7 +411,7 @@ class Statements:
 
         self._in_range(primitive.args[1], array.size, f"counter {name}", expressions, write)
 
-    def _register_read(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _register_read(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         name = self._object(primitive.args[1], "register_array", expressions)
         self._in_range(
             primitive.args[2],
@@ -425,7 +425,7 @@ class Statements:
             ),
         )
 
-    def _register_write(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _register_write(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         name = self._object(primitive.args[0], "register_array", expressions)
         array = self.program.registers[name]
         number, size = list(self.program.registers).index(name), words(array.width)
@@ -437,7 +437,7 @@ class Statements:
 
         self._in_range(primitive.args[1], array.size, f"register {name}", expressions, write)
 
-    def _execute_meter(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _execute_meter(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         name = self._object(primitive.args[0], "meter_array", expressions)
         array = self.program.meters[name]
         number = list(self.program.meters).index(name)
@@ -452,7 +452,7 @@ class Statements:
 
         self._in_range(primitive.args[1], array.size, f"meter {name}", expressions, write)
 
-    def _modify_field_with_hash_based_offset(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _modify_field_with_hash_based_offset(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         # Base, size and sum are taken modulo 2**64, as simple_switch does.
         base, size = (expressions.word(primitive.args[i]) for i in (1, 3))
         name = self._object(primitive.args[2], "calculation", expressions)
@@ -461,7 +461,7 @@ class Statements:
         self.out(f"uint64_t {limit} = {size};", f"uint64_t {held} = {base} + {value} % ({limit} ? {limit} : 1);")
         self._to(primitive.args[0], expressions, lambda h, f: self.assign_word(h, f, held))
 
-    def _modify_field_rng_uniform(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _modify_field_rng_uniform(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         first, last, held = (self.out.temporary() for _ in range(3))
         low, high = (expressions.word(arg) for arg in primitive.args[1:])
         self.out(f"uint64_t {first} = {low}, {last} = {high};")
@@ -470,28 +470,28 @@ class Statements:
             self.out(f"uint64_t {held} = draw(&s->random, {first}, {last});")
             self._to(primitive.args[0], expressions, lambda h, f: self.assign_word(h, f, held))
 
-    def _log_msg(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _log_msg(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         text, values = primitive.args
         if not isinstance(text, ir.Text) or not isinstance(values, ir.Vector):
             raise expressions.fail("a string and its values are expected")
         number = len(self.unit.messages)
         self.unit.messages.append((text.value, write_event(self.out, "LOGGED", number, values.items, expressions)))
 
-    def _assert(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _assert(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         with self.out.block(f"if (!{expressions.truth(primitive.args[0])})"):
             self.out(self.unit.drop(f"{primitive.op} failed"), self.dropped)
 
     _assume = _assert
 
-    def _exit(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _exit(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         self.out(self.leave)
 
-    def _no_op(self, primitive: ir.Primitive, expressions: Expressions) -> None:
+    def _no_op(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         """Write nothing."""
 
 
 def write_event(
-    out: Text, kind: str, number: int, values: Sequence[ir.Expr], expressions: Expressions
+    out: CText, kind: str, number: int, values: Sequence[ir.Expr], expressions: CExpressions
 ) -> list[tuple[int, bool]]:
     """Write the event of a digest or message; return (words, whether negative) of its values."""
     shapes, codes = [], []

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 TEXT_WIDTH = 120
 
 
-class Text:
+class CText:
     """Lines of C."""
 
     def __init__(self, depth: int = 0) -> None:
@@ -35,7 +35,7 @@ class Text:
         return f"t{self._temporaries}"
 
 
-class Names:
+class CNames:
     """Distinct C identifiers. What comes from a P4 name is cut to ASCII letters, digits and underscores; the prefix
     keeps it apart from every other identifier."""
 

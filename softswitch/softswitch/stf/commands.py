@@ -56,7 +56,7 @@ class EntryAction:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ProfileChoice:
     """The member or group that an entry of a table with an action profile refers to."""
 
     kind: Literal["member", "group"]
@@ -69,7 +69,7 @@ class Add:
     table: str
     priority: int | None
     matches: tuple[EntryField, ...]
-    action: EntryAction | Choice
+    action: EntryAction | ProfileChoice
     label: str | None
 
 

@@ -54,7 +54,6 @@ from .commands import (
     AddValue,
     CheckCounter,
     CheckRegister,
-    Choice,
     Command,
     Control,
     EntryAction,
@@ -64,6 +63,7 @@ from .commands import (
     MeterRates,
     NoPacket,
     Packet,
+    ProfileChoice,
     Relation,
     RemoveAll,
     SetDefault,
@@ -200,12 +200,12 @@ def _action(tokens: Tokens) -> EntryAction:
     return EntryAction(name, args)
 
 
-def _action_or_choice(tokens: Tokens) -> EntryAction | Choice:
+def _action_or_choice(tokens: Tokens) -> EntryAction | ProfileChoice:
     kinds: dict[str, Literal["member", "group"]] = {"member": "member", "group": "group"}
     word = tokens.peek()[1]
     if word in kinds and tokens.peek(1)[0] == "number":
         tokens.name(word)
-        return Choice(kinds[word], tokens.integer(f"the number of a {word}"))
+        return ProfileChoice(kinds[word], tokens.integer(f"the number of a {word}"))
     return _action(tokens)
 
 

@@ -27,12 +27,12 @@ from .commands import (
     AddValue,
     CheckCounter,
     CheckRegister,
-    Choice,
     Command,
     Control,
     EntryAction,
     ExpectDigest,
     MeterRates,
+    ProfileChoice,
     RemoveAll,
     SetDefault,
     Value,
@@ -124,7 +124,7 @@ class Run(StfRun):
             if kind == "exact" and place not in given:
                 raise ValueError(f"table '{table.name}': field '{table.key_names[place]}' is exact and must be given")
         priority = command.priority or 0
-        if isinstance(command.action, Choice):
+        if isinstance(command.action, ProfileChoice):
             if table.profile is None:
                 raise ValueError(f"table '{table.name}': has no action profile, so an entry needs an action")
             handle = table.insert_indirect(key, priority, **{command.action.kind: command.action.number})

@@ -22,11 +22,11 @@ from softswitch.stf.commands import (
     Add,
     CheckCounter,
     CheckRegister,
-    Choice,
     Command,
     Control,
     EntryAction,
     ExpectDigest,
+    ProfileChoice,
     RemoveAll,
     SetDefault,
 )
@@ -90,7 +90,7 @@ class TofinoTest(StfRun):
     @_execute.register
     def _add(self, command: Add) -> None:
         table = self._table(command.table)
-        if isinstance(command.action, Choice):
+        if isinstance(command.action, ProfileChoice):
             raise ValueError(f"table '{table.name}': members and groups are not supported for Tofino programs")
         names = tuple(key.name for key in table.keys)
         key: list[KeyElement] = [None] * len(names)
