@@ -69,7 +69,7 @@ class NativeProgram:
         Both libraries are made of the same text, so they agree about the memory of every switch.
         """
         self.later = compiler.name
-        self._improving = Thread(target=self._improve, args=(source, compiler), name="softswitch-compiler")
+        self._improving = Thread(target=self._improve, args=(source, compiler), name="softswitch-compiler", daemon=True)
         self._improving.start()
 
     def _improve(self, source: CSource, compiler: Compiler) -> None:
