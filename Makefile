@@ -134,8 +134,9 @@ bench: $(STAMP)
 	$(RUN)/python -m plugins.study.bench
 
 # softswitch beside BMv2 (where simple_switch_grpc is installed): lossless rates, entries per second. Needs root.
+# ARGUMENTS=--check only looks whether what comes out of ours is right, for a few seconds.
 bench-switch: $(STAMP)
-	$(RUN)/python -m plugins.study.bench.switch
+	$(RUN)/python -m plugins.study.bench.switch $(ARGUMENTS)
 
 # The long runs: random events of the controller, random packets and messages, a day of virtual time, and a real service
 # that is killed again and again, or gets random

@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -55,6 +56,7 @@ _LINUX_FLAGS = (
     "-Wl,-z,relro,-z,now,-z,noexecstack",
 )
 _SHOWN_CHARACTERS = 400
+_STALE_S = 3600
 
 
 class ToolchainError(RuntimeError):
@@ -233,6 +235,11 @@ def _is_own(path: Path, is_kind: Any) -> bool:
 
 def _compile(source: CSource, compiler: Compiler, library: Path) -> None:
     """Compile into a folder beside the library, then move it to its place, so that nobody sees half of one."""
+    for left in library.parent.glob(f".{source.name}-*"):
+        # A process was killed while it compiled.
+        with suppress(OSError):
+            if left.stat().st_mtime < time.time() - _STALE_S:
+                shutil.rmtree(left)
     with tempfile.TemporaryDirectory(prefix=f".{source.name}-", dir=library.parent) as place:
         folder = Path(place)
         for name, text in {**source.includes, f"{source.name}.c": source.text}.items():

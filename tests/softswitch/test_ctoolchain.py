@@ -55,6 +55,17 @@ def test_a_library_is_built_once_and_for_its_user_alone(compiler: Compiler, cach
     assert stat.S_IMODE(cache.stat().st_mode) == stat.S_IMODE(made.st_mode) == 0o700
 
 
+def test_what_a_killed_process_left_is_removed_later(compiler: Compiler, cache: Path) -> None:
+    path = build(TWICE, compiler)
+    for name, age_s in ((".twice-old", 4000), (".twice-new", 10), (".other-old", 4000)):
+        (cache / name).mkdir()
+        (cache / name / "twice.c").write_text("half of it")
+        os.utime(cache / name, (path.stat().st_mtime - age_s,) * 2)
+    path.unlink()
+    build(TWICE, compiler)
+    assert sorted(cache.iterdir()) == sorted([path, cache / ".twice-new", cache / ".other-old"])
+
+
 def test_another_text_include_or_compiler_makes_another_library(compiler: Compiler) -> None:
     others = [CSource("twice", TEXT + "\n", TWICE.includes), CSource("twice", TEXT, {"own.h": "#define FACTOR 3"})]
     paths = {build(source, compiler) for source in [TWICE, *others]}

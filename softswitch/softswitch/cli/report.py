@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from softswitch import Switch
 from softswitch.cli.options import SwitchOptions
+from softswitch.native.dataplane import NativeDataPlane
 from softswitch.realtime import DataPlane
 
 __all__ = ["ready_line", "summary"]
@@ -30,7 +31,7 @@ def ready_line(options: SwitchOptions, addresses: Mapping[str, str], up: Mapping
     return f"softswitch: device {options.device_id}, {first}{secure}{served}, {listed}"
 
 
-def summary(options: SwitchOptions, data_plane: DataPlane, switch: Switch | None) -> str:
+def summary(options: SwitchOptions, data_plane: DataPlane | NativeDataPlane, switch: Switch | None) -> str:
     """Return a table of the packets received, sent and dropped, by port and by reason."""
     from rich.console import Console
     from rich.table import Table

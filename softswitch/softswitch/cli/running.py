@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import sys
 import time
@@ -12,12 +13,18 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, cast
 
+from ctoolchain import ToolchainError
 from softswitch import Program, Switch
 from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
 from softswitch.cli.report import ready_line, summary
 from softswitch.cli.services import Parts, Served
 from softswitch.gnmi.qos import PortCounters
 from softswitch.native.choice import Choice
+from softswitch.native.dataplane import NativeDataPlane
+from softswitch.native.engine import Engine
+from softswitch.native.python_program import PythonProgram
+from softswitch.native.scheduler import NativeScheduler
+from softswitch.native.wires import Wires, load_wires
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.realtime import Core, DataPlane, HandoverLock, PacketSocketPort, Port, PortError, UnixPort
@@ -67,7 +74,9 @@ def run_switch(options: SwitchOptions) -> int:
     return 0
 
 
-def _build(options: SwitchOptions, closing: ExitStack, choice: Choice) -> tuple[DataPlane, Device, list[Served]]:
+def _build(
+    options: SwitchOptions, closing: ExitStack, choice: Choice
+) -> tuple[DataPlane | NativeDataPlane, Device, list[Served]]:
     log_to(options.log_console, options.log_file, options.log_level, options.log_flush)
     start_ns = time.monotonic_ns()
 
@@ -78,7 +87,10 @@ def _build(options: SwitchOptions, closing: ExitStack, choice: Choice) -> tuple[
     program = None
     if options.program is not None:
         program = choice.load(options.program.read_bytes(), str(options.program))
-    core = Core(queues=MAX_QUEUES if options.asked else options.queues)
+    logs = options.log_console or options.log_file is not None
+    tracer = log_step() if logs and options.log_level == "trace" else None
+    wires = None if tracer is not None else _wires(options, choice, start_ns)
+    core = wires or Core(queues=MAX_QUEUES if options.asked else options.queues)
 
     def counters(port: int) -> PortCounters | None:
         outlet = core.outlets.get(port)
@@ -86,9 +98,7 @@ def _build(options: SwitchOptions, closing: ExitStack, choice: Choice) -> tuple[
             return None
         return PortCounters(outlet.packets_in, outlet.bytes_in, outlet.packets_out, outlet.bytes_out)
 
-    schedulers: dict[int, PortScheduler] = {}
-    logs = options.log_console or options.log_file is not None
-    tracer = log_step() if logs and options.log_level == "trace" else None
+    schedulers: dict[int, PortScheduler | NativeScheduler] = {}
     device = Device(
         None if program is None else _switch(program, options, tracer, choice),
         options.device_id,
@@ -111,7 +121,11 @@ def _build(options: SwitchOptions, closing: ExitStack, choice: Choice) -> tuple[
             for one in served:
                 one.port_changed(port, up)
 
-    data_plane = DataPlane(core, clock, lock, device, set_port_up)
+    data_plane: DataPlane | NativeDataPlane
+    if isinstance(core, Wires):
+        data_plane = NativeDataPlane(core, clock, lock, device, set_port_up)
+    else:
+        data_plane = DataPlane(core, clock, lock, device, set_port_up)
     closing.callback(data_plane.stop)
     is_logged = logs and (options.dump_bytes or options.log_level in ("trace", "debug"))
 
@@ -120,13 +134,26 @@ def _build(options: SwitchOptions, closing: ExitStack, choice: Choice) -> tuple[
             choice.said = "packets run in Python, because their steps are traced"
         choice.tell()
         pipelines = cast("Pipelines", switch)
-        core.switch = LoggedPipelines(pipelines, options.dump_bytes) if is_logged else pipelines
+        if is_logged:
+            pipelines = LoggedPipelines(pipelines, options.dump_bytes)
+        if not isinstance(core, Wires):
+            core.switch = pipelines
+        elif is_logged or not isinstance(switch.native, Engine):
+            core.switch = PythonProgram(pipelines, lock)
+        else:
+            core.switch = switch.native
 
     device.on_pipeline = run
     for interface in options.interfaces:
         port = open_port(interface, options.pcap)
-        schedulers[interface.port] = scheduler = _scheduler(options, interface.port)
-        data_plane.add(interface.port, port, scheduler)
+        rate_bps, queues = options.rates_bps.get(interface.port), _queues(options)
+        if isinstance(data_plane, NativeDataPlane):
+            assert isinstance(port, PacketSocketPort)
+            schedulers[interface.port] = native = data_plane.core.scheduler(rate_bps, queues)
+            data_plane.add(interface.port, port, native)
+        else:
+            schedulers[interface.port] = scheduler = PortScheduler(rate_bps, queues)
+            data_plane.add(interface.port, port, scheduler)
         if not port.up:
             device.set_port_up(interface.port, False)
     if options.cpu_port is not None:
@@ -138,8 +165,10 @@ def _build(options: SwitchOptions, closing: ExitStack, choice: Choice) -> tuple[
         _install(device, options)
     server = Server(device, options.address, credentials=_credentials(options.tls))
     served.append(Served("P4Runtime and gNMI", server, lambda _port, _up: None))
-    parts = Parts(core, schedulers, clock, device.is_port_up, lock, program is not None)
-    served += [service.serve(options.given, parts) for service in options.asked]
+    if isinstance(core, Core):
+        in_python = {number: of for number, of in schedulers.items() if isinstance(of, PortScheduler)}
+        parts = Parts(core, in_python, clock, device.is_port_up, lock, program is not None)
+        served += [service.serve(options.given, parts) for service in options.asked]
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gc.collect()
     gc.freeze()
@@ -177,12 +206,26 @@ def open_port(interface: Interface, pcap: Path | None) -> Port:
         raise
 
 
-def _scheduler(options: SwitchOptions, port: int) -> PortScheduler:
+def _wires(options: SwitchOptions, choice: Choice, start_ns: int) -> Wires | None:
+    """Return a switch whose packets move in C; None if they move in Python, because of the engine or of a port."""
+    is_socket = any(interface.name.startswith("unix:") for interface in options.interfaces)
+    if choice.wanted == "python" or is_socket or options.pcap is not None or options.asked:
+        return None
+    try:
+        native = load_wires()
+    except ToolchainError:
+        return None  # the line about the program's engine says why
+    if native is None:
+        return None
+    threads = max(1, min(len(options.interfaces), os.cpu_count() or 1))
+    return Wires(native, options.queues, threads, start_ns)
+
+
+def _queues(options: SwitchOptions) -> tuple[QueueConfig, ...]:
     depth = options.queue_depth_bytes
-    queues = STRICT_QUEUES
-    if depth is not None:
-        queues = tuple(QueueConfig(level=queue.level, depth_bytes=depth) for queue in STRICT_QUEUES)
-    return PortScheduler(options.rates_bps.get(port), queues)
+    if depth is None:
+        return STRICT_QUEUES
+    return tuple(QueueConfig(level=queue.level, depth_bytes=depth) for queue in STRICT_QUEUES)
 
 
 def _install(device: Device, options: SwitchOptions) -> None:

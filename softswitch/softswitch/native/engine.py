@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from struct import Struct
 from threading import Thread
@@ -69,7 +70,7 @@ class NativeProgram:
         Both libraries are made of the same text, so they agree about the memory of every switch.
         """
         self.later = compiler.name
-        self._improving = Thread(target=self._improve, args=(source, compiler), name="softswitch-compiler")
+        self._improving = Thread(target=self._improve, args=(source, compiler), name="softswitch-compiler", daemon=True)
         self._improving.start()
 
     def _improve(self, source: CSource, compiler: Compiler) -> None:
@@ -119,9 +120,11 @@ class Engine:
         spec = switch.program.ir
         self._switch = switch
         self._unit = native.unit
-        self.memory = memory = Memory(
-            native.loaded, switch.drop_port, (switch.seed + 1) * 0x9E3779B97F4A7C15 % (1 << 64)
-        )
+        self.native = native.loaded
+        self.on_library: Callable[[], object] = lambda: None
+        """Called when `native` has another library, for threads in C that use this one's functions."""
+        # Nobody outside can make keys that collide; no result depends on it.
+        self.memory = memory = Memory(native.loaded, switch.drop_port, int.from_bytes(os.urandom(8), "big"))
         self._library, self._ffi, self._handle = memory.library, memory.ffi, memory.switch
         native.engines.add(self)
         self.use(native.library)
@@ -178,6 +181,8 @@ class Engine:
     def use(self, library: Any) -> None:
         """Go over to another library of the same unit."""
         self.memory.library = self._library = library
+        self.native = self.native._replace(library=library)
+        self.on_library()
 
     def batch(self) -> AbstractContextManager[None]:
         return self.memory.batch()
@@ -237,6 +242,23 @@ class Engine:
             sent.append((port, made[at + 8 : at + 8 + length]))
             at += 8 + length
         return sent
+
+    @property
+    def state(self) -> Any:
+        """Return the pointer to the switch in C."""
+        return self._handle
+
+    @property
+    def events(self) -> Any:
+        """Return the pointer to the number of words that wait for `report`."""
+        return self._library.ss_part(self._handle, EVENTS, 0, 0)
+
+    def report(self) -> None:
+        """Pass on the digests and messages of packets that threads in C moved."""
+        if self._eventful:
+            self._logging[0] = _log.isEnabledFor(logging.INFO)
+            if self._events[0]:
+                self._report()
 
     def drop(self, packet: Any) -> None:
         """Give back a packet that will not reach egress."""

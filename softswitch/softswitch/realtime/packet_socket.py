@@ -7,17 +7,19 @@ frame larger than a slot, as a segmentation offload makes it, is fetched with a 
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import mmap
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from softswitch.realtime.kernel import BATCH, BatchSender
 from softswitch.realtime.port import Obstacle, PortError, send_all
 
-__all__ = ["PacketSocketPort"]
+__all__ = ["PacketSocketPort", "Ring"]
 
 _ETH_P_ALL = 3
 _SO_RCVBUFFORCE = 33
@@ -58,6 +60,15 @@ _LARGE_FRAMES_BYTES = 4 << 20
 _LARGEST_FRAME = 1 << 18
 
 
+class Ring(NamedTuple):
+    """An open socket and the slots that it shares with the kernel."""
+
+    fd: int
+    address: int
+    slot_bytes: int
+    slots: int
+
+
 class PacketSocketPort:
     """A port on the network interface `name`.
 
@@ -73,6 +84,8 @@ class PacketSocketPort:
         self.name = name
         self._lost = 0
         self._socket: socket.socket | None = None
+        self.on_ring: Callable[[Ring | None], object] = lambda _ring: None
+        """A callback with each new ring, and with None before one vanishes, for somebody else who uses it."""
         self._index = self._next = 0
         try:
             self._open()
@@ -88,6 +101,14 @@ class PacketSocketPort:
     def fd(self) -> int | None:
         """Return the socket's descriptor, which is readable when a frame has arrived."""
         return None if self._socket is None else self._socket.fileno()
+
+    @property
+    def ring(self) -> Ring | None:
+        """Return the ring while the port is up."""
+        if self._socket is None:
+            return None
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._ring))
+        return Ring(self._socket.fileno(), address, self._slot_bytes, self._slots)
 
     @property
     def lost(self) -> int:
@@ -209,10 +230,12 @@ class PacketSocketPort:
         self._next = 0
         self._sender = BatchSender(opened.fileno())
         self._socket = opened
+        self.on_ring(self.ring)
 
     def _close(self) -> None:
         if self._socket is None:
             return
+        self.on_ring(None)
         self._lost = self.lost
         self._socket.close()
         self._socket = None

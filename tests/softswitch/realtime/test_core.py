@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,9 +13,29 @@ from softswitch.realtime import Core, Drop, Obstacle
 from softswitch.tm import PortScheduler, QueueConfig
 from softswitch.virtual import EventLoop, VirtualFabric
 from tests.drawing import examples
+from tests.softswitch.realtime.conftest import Orders as OrdersInPython
+from tests.softswitch.realtime.native import CoreInC, OrdersInC, SchedulerOfWires
 
 PORTS = 3
 Orders = Any
+
+
+@pytest.fixture(autouse=True, scope="module", params=["python", "c"])
+def engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Let the tests use the switch in Python, then that in C."""
+    if request.param == "python":
+        yield "python"
+        return
+    before = Core, PortScheduler
+    request.module.Core, request.module.PortScheduler = CoreInC, SchedulerOfWires
+    yield "c"
+    request.module.Core, request.module.PortScheduler = before
+
+
+@pytest.fixture(scope="module")
+def new_orders(engine: str) -> type[Orders]:
+    """Return the class of the program in the engine's language."""
+    return OrdersInC if engine == "c" else OrdersInPython
 
 
 def flush(core: Core) -> list[tuple[int, bytes]]:
@@ -60,7 +80,8 @@ steps = st.one_of(
 @settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.integers(0, 10**6), steps), max_size=60))
 def test_every_packet_is_somewhere(new_orders: type[Orders], history: list[tuple[int, tuple[str, int, Any]]]) -> None:
-    core = new_core(new_orders(), [None, 10**6, 10**8])
+    programs = [new_orders()]
+    core = new_core(programs[0], [None, 10**6, 10**8])
     now_ns = 0
     for pause_ns, (what, port, detail) in history:
         now_ns += pause_ns
@@ -82,7 +103,8 @@ def test_every_packet_is_somewhere(new_orders: type[Orders], history: list[tuple
         elif what == "depth":
             outlet.scheduler.configure(0, QueueConfig(depth_bytes=detail), now_ns)
         elif what == "program":
-            core.switch = new_orders() if detail else None
+            programs += [new_orders()] * detail
+            core.switch = programs[-1] if detail else None
         assert core.account.missing == 0
         assert all(
             not outlet.sending and not outlet.scheduler.queued_packets
@@ -97,6 +119,7 @@ def test_every_packet_is_somewhere(new_orders: type[Orders], history: list[tuple
     account = core.account
     assert account.queued == 0
     assert account.missing == 0
+    assert not any(program.packets for program in programs if isinstance(program, OrdersInC))
 
 
 def arrivals_of(draw: list[tuple[int, int, int, int, int]]) -> list[tuple[int, bytes]]:
@@ -145,7 +168,7 @@ def test_when_it_is_woken_changes_nothing(
             core.receive(0, [packet], at_ns)
     core.serve_due(10**12)
 
-    punctual = new_orders()
+    punctual = OrdersInPython()
     loop = EventLoop()
     fabric = VirtualFabric(loop)
     node = fabric.add_switch("s", punctual)
@@ -245,14 +268,12 @@ def test_a_backlog_comes_in_turns(new_orders: type[Orders], make_order: Callable
     assert core.account.queued == 1001
 
 
-def test_a_program_that_requeues_for_ever_comes_back(new_orders: type[Orders]) -> None:
-    class Endless(new_orders):  # type: ignore[misc]
+def test_a_program_that_requeues_for_ever_comes_back(engine: str) -> None:
+    class Endless(OrdersInPython):
         def egress(self, q: Any, *_times: int) -> list[Any]:
-            return super().egress(q, *_times)[:0] or [
-                type("Again", (), {"port": q.port, "packet": None, "requeue": [q]})()
-            ]
+            return [type("Again", (), {"port": q.port, "packet": None, "requeue": [q]})()]
 
-    core = new_core(Endless(), [None, None, 10**9])
+    core = new_core(OrdersInC(endless=True) if engine == "c" else Endless(), [None, None, 10**9])
     core.receive(0, [bytes([1, 1, 0, 0, 0]), bytes([1, 2, 0, 0, 0])], 0)
     for now_ns in range(0, 10**6, 10**5):
         assert core.serve_due(now_ns) is not None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -43,9 +45,13 @@ def receive(listening: socket.socket) -> bytes:
     return data
 
 
-@pytest.fixture
+@pytest.fixture(params=["native", "python"])
 def switched(
-    namespace: Any, start: Callable[..., Any], connect: Callable[..., Any], tmp_path: Path
+    namespace: Any,
+    start: Callable[..., Any],
+    connect: Callable[..., Any],
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> Callable[..., Switch]:
     """Return a function that starts a switch in the namespace.
 
@@ -56,7 +62,9 @@ def switched(
         interfaces = [f"--interface={port}@a{port}" for port in range(ports)]
         # A controller outside the namespace reaches it by a Unix socket.
         address = f"unix:{tmp_path}/grpc"
-        inside = start(PROGRAM, "--p4info", P4INFO, *interfaces, *options, prefix=namespace.prefix, address=address)
+        engine = "--engine", request.param
+        given = PROGRAM, "--p4info", P4INFO, *interfaces, *engine, *options
+        inside = start(*given, prefix=namespace.prefix, address=address)
         controller = connect(address)
         controller.forward(ONE, 0, 1)
         return inside, controller
@@ -98,6 +106,33 @@ def test_order_is_kept_all_around_the_ring(namespace: Any, switched: Callable[..
                 left.send(frame(number=number))
             for number in range(first, first + 50):
                 assert receive(right) == frame(number=number)
+
+
+def test_writes_stop_no_packet(namespace: Any, switched: Callable[..., Switch]) -> None:
+    namespace.veth("a0", "a1")
+    switch, controller = switched()
+    done = threading.Event()
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        while not done.is_set():
+            written += 1
+            controller.forward(bytes([4]) + written.to_bytes(5, "big"), 0, 1)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    with namespace.socket("a0_h") as left, namespace.socket("a1_h") as right:
+        for first in range(0, 5000, 50):
+            for number in range(first, first + 50):
+                left.send(frame(number=number))
+            for number in range(first, first + 50):
+                assert receive(right) == frame(number=number)
+    done.set()
+    writer.join()
+    assert written > 10
+    _, errors = switch.stop()
+    assert "dropped" not in errors.rpartition("┘")[2]
 
 
 def test_an_interface_that_vanishes_comes_back_and_the_others_go_on(
@@ -163,6 +198,28 @@ def test_a_queue_that_is_full_drops_and_counts(namespace: Any, switched: Callabl
     row = next(line.replace("│", "").split() for line in errors.splitlines() if " a1 " in line)
     assert row[3:6] == ["1", "89", "10"]  # out, dropped, queued: what 5000 bytes hold
     assert "queue_full 89" in errors
+
+
+@pytest.mark.long
+def test_fifty_kills_of_a_forwarding_switch_leave_nothing_behind(
+    namespace: Any, start: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    namespace.veth("a0", "a1")
+    given = PROGRAM, "-i", "0@a0", "-i", "1@a1", "--engine", "native"
+    assert start(*given, prefix=namespace.prefix).stop()[0] == 0
+    kept = sorted(tmp_path.rglob("*"))
+    with namespace.socket("a0_h") as left, namespace.socket("a1_h"):
+        for kill in range(50):
+            switch = start(*given, prefix=namespace.prefix)
+            for number in range(kill):
+                left.send(frame(number=number))
+            switch.process.kill()
+            assert switch.process.wait() == -signal.SIGKILL
+    assert sorted(tmp_path.rglob("*")) == kept
+    shown = subprocess.run([*namespace.prefix, "ip", "-d", "link"], capture_output=True, text=True, check=True).stdout
+    assert shown.count("promiscuity 0") == 5  # of the loopback, too: no socket is left
+    assert start(*given, prefix=namespace.prefix).stop()[0] == 0
 
 
 def test_an_interface_that_is_down_at_first(

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
 from softswitch.tm import Dequeued, PortScheduler
+from tests.softswitch.tm.native import SchedulerInC
 
 Saturate = Callable[..., "Served"]
 
@@ -20,6 +21,23 @@ class Served:
 
     def rate_bps(self, queue: int) -> float:
         return self.bytes[queue] * 8e9 / self.end_ns
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Let tests use the queues in Python, then those in C."""
+    if hasattr(metafunc.module, "PortScheduler") and not hasattr(metafunc.module, "SchedulerInC"):
+        metafunc.parametrize("traffic_manager", ["python", "c"], indirect=True, scope="module")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def traffic_manager(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Give a module the queues that its parameter names."""
+    if getattr(request, "param", "python") == "c":
+        request.module.PortScheduler = SchedulerInC
+        yield
+        request.module.PortScheduler = PortScheduler
+    else:
+        yield
 
 
 @pytest.fixture

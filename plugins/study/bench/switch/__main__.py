@@ -2,6 +2,7 @@
 
     python -m plugins.study.bench.switch                 both columns; ours alone where BMv2 is not installed
     python -m plugins.study.bench.switch --quick         one round instead of three
+    python -m plugins.study.bench.switch --check         only whether what we forward is right: a few seconds
     python -m plugins.study.bench.switch --shares        port rate, strict levels and weights of softswitch in real time
 
 Needs root, for a network namespace of its own. Figures of different machines do not compare: look at the ratio.
@@ -28,7 +29,7 @@ from echelon.southbound.errors import SouthboundError
 from . import network, shares, speed
 from .lossless import GRACE_S, LOSS_LIMIT, GeneratorLimitError, Search
 from .sink import CaptureError
-from .targets import TARGETS, Target, TargetError
+from .targets import BMV2, TARGETS, Target, TargetError
 
 _ROUNDS = 3
 _SHARE_SECONDS = 5.0
@@ -69,6 +70,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--target", action="append", choices=names, help="only this one (may be repeated)")
     parser.add_argument("--rounds", type=int, default=_ROUNDS, help=f"searches of each rate (default {_ROUNDS})")
     parser.add_argument("--quick", action="store_true", help="one round, and a coarser search")
+    parser.add_argument("--check", action="store_true", help="no search: look at what comes out of ours, and its cost")
     parser.add_argument("--shares", action="store_true", help="measure port rate and shares instead of speed")
     parser.add_argument(
         "--case", action="append", choices=[c.name for c in shares.CASES], help="of --shares: only this"
@@ -109,12 +111,15 @@ def _console() -> Console:
 
 
 def _speed(options: argparse.Namespace) -> int:
-    wanted = [target for target in TARGETS if not options.target or target.name in options.target]
+    names = options.target or [target.name for target in TARGETS if not (options.check and target is BMV2)]
+    wanted = [target for target in TARGETS if target.name in names]
     targets = [target for target in wanted if target.path() is not None]
     missing = [target for target in wanted if target not in targets]
     if not targets:
         raise TargetError(f"{', '.join(target.executable for target in missing)}: not installed")
     search = Search(confirmations=2, resolution=0.05) if options.quick else Search()
+    if options.check:
+        return _check(targets)
     tables = speed.EntryLoad(_PROGRAMS / "tables.p4info.txtpb", _PROGRAMS / "tables.json", speed.LOAD_TABLES, _ENTRIES)
     bench = speed.Speed(targets, 1 if options.quick else options.rounds, search, tables)
     workloads = speed.default_workloads()
@@ -127,6 +132,15 @@ def _speed(options: argparse.Namespace) -> int:
     return 0
 
 
+def _check(targets: Sequence[Target]) -> int:
+    """Print the cost of a packet in each case. Raise WrongForwardingError if one comes out wrong."""
+    bench = speed.Speed(targets, 1, None, None)
+    workloads = speed.default_workloads()
+    with _progress(bench.steps(workloads)) as (progress, _):
+        bench.run(workloads, progress, partial(print, flush=True))
+    return 0
+
+
 def _plain(results: speed.Results) -> dict[str, object]:
     return {
         "lossless_pps": [
@@ -134,6 +148,11 @@ def _plain(results: speed.Results) -> dict[str, object]:
             for point, by_target in results.searched.items()
             for target, by_placement in by_target.items()
             for placement, rates in by_placement.items()
+        ],
+        "processor_ns": [
+            {**dataclasses.asdict(point), "target": target, "measured": costs}
+            for point, by_target in results.processor_ns.items()
+            for target, costs in by_target.items()
         ],
         "entries_per_s": [
             {"table": table, "target": target, "rounds": rates}
@@ -154,11 +173,18 @@ def print_speed(results: speed.Results, targets: Sequence[Target], missing: Sequ
         table.add_row(point.program, str(point.frame_bytes), *_cells(rates, names))
     console.print(table)
     _print_placements(results, names, console)
-    table = Table("table", title="Entries written/s (P4Runtime, batches of 1000)")
+    table = Table("program", "packet bytes", title="Processor time per packet at half of that rate, ns")
     _add_columns(table, names)
-    for name, by_target in results.entries_per_s.items():
-        table.add_row(name, *_cells(by_target, names))
+    for point, by_target in results.processor_ns.items():
+        table.add_row(point.program, str(point.frame_bytes), *_cells(by_target, names))
     console.print(table)
+    table = Table("table", title="Entries written/s (P4Runtime, batches of 1000)")
+    switches = [target.name for target in targets if target.is_switch]
+    _add_columns(table, switches)
+    for name, by_target in results.entries_per_s.items():
+        table.add_row(name, *_cells(by_target, switches))
+    if switches:
+        console.print(table)
     for name, settings in results.settings.items():
         console.print(f"{name}: {settings}", highlight=False)
     console.print(
@@ -186,10 +212,8 @@ def _print_placements(results: speed.Results, names: Sequence[str], console: Con
 
 
 def _add_columns(table: Table, names: Sequence[str]) -> None:
-    for name in names:
+    for name in (*names, *(f"{names[0]} / {other}" for other in names[1:])):
         table.add_column(name, justify="right")
-    if len(names) == 2:
-        table.add_column("ratio", justify="right")
 
 
 def _cells(by_target: Mapping[str, Sequence[float]], names: Sequence[str]) -> list[str]:
@@ -199,8 +223,7 @@ def _cells(by_target: Mapping[str, Sequence[float]], names: Sequence[str]) -> li
         rounds = by_target[name]
         spread = f" ({min(rounds):,.0f} to {max(rounds):,.0f})" if len(rounds) > 1 else ""
         cells.append(f"{median:,.0f}{spread}")
-    if len(names) == 2:
-        cells.append(f"{medians[0] / medians[1]:.2f}" if medians[1] else "-")
+    cells += [f"{medians[0] / median:.2f}" if median else "-" for median in medians[1:]]
     return cells
 
 

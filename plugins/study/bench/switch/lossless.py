@@ -53,7 +53,7 @@ class Search:
     step: float = 0.05
     """a rate that is not confirmed is lowered by so large a part of itself, one that is confirmed raised once more"""
     lowest_pps: float = 500.0
-    highest_pps: float = 400_000.0
+    highest_pps: float = 10_000_000.0
 
 
 def lossless_rate(trial: Callable[[float, float], Trial], start_pps: float, search: Search) -> float:

@@ -28,8 +28,9 @@ PAIRS = ((GENERATOR_INTERFACE, INGRESS_INTERFACE), (EGRESS_INTERFACE, SINK_INTER
 FRAME_BYTES = (64, 1400)
 LOAD_TABLES = ("exact", "lpm", "ternary", "one_shot")
 """The tables of plugins/study/bench/programs/tables.p4."""
-_CHECK_PPS = 2_000.0
-_CHECK_S = 1.0
+_CHECK_PPS = 4_000.0
+_CHECK_S = 0.5
+_COST_S = 0.5
 _SETTLE_S = 0.1
 _FIRST_GUESS_PPS = 40_000.0
 
@@ -83,6 +84,8 @@ class Results:
 
     searched: dict[Point, dict[str, dict[Placement, list[float]]]] = field(default_factory=dict)
     """lossless rates in packets/s"""
+    processor_ns: dict[Point, dict[str, list[float]]] = field(default_factory=dict)
+    """processor time per packet at half of the rate, of every placement"""
     entries_per_s: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     """by table"""
     settings: dict[str, str] = field(default_factory=dict)
@@ -93,6 +96,11 @@ class Results:
         where = f"{target}, {point.program}, {point.frame_bytes} byte packets, {placement.name}"
         self.told(f"{where}: {rate_pps:,.0f} packets/s")
         self.searched.setdefault(point, {}).setdefault(target, {}).setdefault(placement, []).append(rate_pps)
+
+    def add_cost(self, point: Point, target: str, processor_ns: float) -> None:
+        where = f"{target}, {point.program}, {point.frame_bytes} byte packets"
+        self.told(f"{where}: {processor_ns:,.0f} ns of processor time per packet")
+        self.processor_ns.setdefault(point, {}).setdefault(target, []).append(processor_ns)
 
     def best(self, point: Point, target: str) -> tuple[Placement, list[float]]:
         """Return the placement that suits the target best, and its rates."""
@@ -107,18 +115,22 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """The measurement to make. The first round tries every placement of every target, the others the best one."""
+    """The measurement to make. The first round tries every placement of every target, the others the best one.
+
+    Without a search, it only looks at what comes out, and at the processor time that it takes.
+    """
 
     targets: Sequence[Target]
     rounds: int
-    search: Search
+    search: Search | None
     entries: EntryLoad | None
     frame_bytes: Sequence[int] = FRAME_BYTES
 
     def steps(self, workloads: Sequence[Workload]) -> int:
         """Return the number of calls of `progress`."""
-        searches = len(workloads) * len(self.frame_bytes) * (len(placements()) + self.rounds - 1)
-        return len(self.targets) * (searches + (self.rounds if self.entries is not None else 0))
+        searches = len(workloads) * len(self.frame_bytes) * (len(self._placements) + self.rounds - 1)
+        entries = self.rounds * len(self._switches) if self.entries is not None else 0
+        return len(self.targets) * searches + entries
 
     def run(self, workloads: Sequence[Workload], progress: Progress, told: Progress = lambda _: None) -> Results:
         """Measure, on the interfaces of PAIRS. Each figure is `told` at once.
@@ -134,17 +146,25 @@ class Speed:
                 for workload in workloads:
                     # Whoever goes first has a cooler processor: take turns.
                     for target in self._in_turn(turn):
-                        for placement in placements():
+                        for placement in self._placements:
                             sizes = [
                                 s for s in self.frame_bytes if self._is_wanted(results, workload, s, target, placement)
                             ]
                             if sizes:
                                 self._measure(target, workload, placement, sizes, generator, results, progress)
                 if self.entries is not None:
-                    for target in self._in_turn(turn):
+                    for target in (target for target in self._in_turn(turn) if target.is_switch):
                         progress(f"{target.name}: table entries")
                         self._write_entries(target, self.entries, results)
         return results
+
+    @property
+    def _placements(self) -> Sequence[Placement]:
+        return placements()[: 1 if self.search is None else None]
+
+    @property
+    def _switches(self) -> Sequence[Target]:
+        return [target for target in self.targets if target.is_switch]
 
     def _in_turn(self, turn: int) -> Sequence[Target]:
         return self.targets if turn % 2 == 0 else self.targets[::-1]
@@ -174,13 +194,22 @@ class Speed:
             def searches() -> None:
                 for size in sizes:
                     progress(f"{target.name}: {workload.name}, {size} byte packets, {placement.name}")
-                    check_forwarding(target.name, workload, size, generator)
+                    check_forwarding(target, workload, size, generator)
                     point = Point(workload.name, size)
-                    start = results.guess_pps(point, target.name)
-                    found = lossless_rate(partial(trial, generator, _name(workload, size)), start, self.search)
-                    results.add(point, target.name, placement, found)
+                    run = partial(trial, generator, _name(workload, size))
+                    half_pps = _CHECK_PPS
+                    if self.search is not None:
+                        found = lossless_rate(run, results.guess_pps(point, target.name), self.search)
+                        results.add(point, target.name, placement, found)
+                        half_pps = found / 2
+                    before_ns = switch.processor_ns()
+                    carried = run(half_pps, _COST_S).carried
+                    results.add_cost(point, target.name, (switch.processor_ns() - before_ns) / max(1, carried))
 
-            asyncio.run(_with_controller(switch, workload, searches))
+            if target.is_switch:
+                asyncio.run(_with_controller(switch, workload, searches))
+            else:
+                searches()
 
     def _write_entries(self, target: Target, load: EntryLoad, results: Results) -> None:
         with RunningSwitch(target, {}) as switch:
@@ -216,16 +245,16 @@ def trial(generator: Generator, name: str, rate_pps: float, duration_s: float) -
     return Trial(sent.rate_pps, sent.frames, sent.arrived, seen - before - sent.arrived)
 
 
-def check_forwarding(target: str, workload: Workload, frame_bytes: int, generator: Generator) -> None:
+def check_forwarding(target: Target, workload: Workload, frame_bytes: int, generator: Generator) -> None:
     """Send slowly, and look at every frame that leaves. Raises WrongForwardingError."""
     cycle = workload.make_cycle(frame_bytes)
     with Capture(SINK_INTERFACE, frame_bytes) as capture:
         sent = generator.run(_name(workload, frame_bytes), _CHECK_PPS, _CHECK_S, 0.2)
-    where = f"{target}, {workload.name}, {frame_bytes} byte packets"
+    where = f"{target.name}, {workload.name}, {frame_bytes} byte packets"
     if len(capture.arrivals) != sent.frames:
         raise WrongForwardingError(f"{where}: of {sent.frames} packets sent slowly, {len(capture.arrivals)} came out")
     for came, left in cycle.matched(arrival.head for arrival in capture.arrivals):
-        faults = workload.faults(came, left)
+        faults = workload.faults(came, left) if target.is_switch else ["bytes"] * (came != left)
         if faults:
             raise WrongForwardingError(f"{where}: wrong {', '.join(faults)}; sent {came.hex()}, got {left.hex()}")
 

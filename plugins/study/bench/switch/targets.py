@@ -75,6 +75,10 @@ def _bmv2(launch: Launch) -> list[str]:
     return [*launch.common, "--thrift-port", str(launch.thrift_port), "--", *launch.target]
 
 
+def _forwarder(launch: Launch) -> list[str]:
+    return ["-m", "plugins.study.bench.switch.forwarder", launch.address, *launch.interfaces.values()]
+
+
 def _as_it_is(_launch: Launch) -> str:
     return f"{QUEUES} queues, its defaults otherwise"
 
@@ -107,6 +111,8 @@ class Target:
     arguments: Callable[[Launch], list[str]]
     configure: Callable[[Launch], str]
     """called once it answers; returns its settings in words"""
+    is_switch: bool = True
+    """whether it serves P4Runtime and runs the program; one that does not forwards frames as they are"""
 
     def path(self) -> str | None:
         """Return the path of the executable: beside this Python, or on the PATH."""
@@ -116,7 +122,10 @@ class Target:
 
 SOFTSWITCH = Target("softswitch", "softswitch", _softswitch, _as_it_is)
 BMV2 = Target("BMv2", "simple_switch_grpc", _bmv2, _deepen_queues)
-TARGETS = (SOFTSWITCH, BMV2)
+FORWARDER = Target(
+    "forwarder", Path(sys.executable).name, _forwarder, lambda _: "the interfaces in C, and no program", False
+)
+TARGETS = (SOFTSWITCH, BMV2, FORWARDER)
 
 
 class RunningSwitch:
@@ -156,6 +165,11 @@ class RunningSwitch:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    def processor_ns(self) -> int:
+        """Return the processor time that its threads have used."""
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks)
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(

@@ -1,0 +1,44 @@
+"""The traffic manager and the interfaces in C under AddressSanitizer, UndefinedBehaviorSanitizer, ThreadSanitizer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TESTED = ("tm/test_in_c.py", "realtime/test_core.py", "realtime/test_wires.py")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("names", "libraries"), [("address,undefined", ("asan", "ubsan")), ("thread", ("tsan",))])
+def test_no_sanitizer_finds_anything(names: str, libraries: tuple[str, ...], tmp_path: Path) -> None:
+    if shutil.which("gcc") is None or shutil.which("setarch") is None:
+        pytest.skip("needs gcc and setarch")
+    asked = [["gcc", f"-print-file-name=lib{name}.so"] for name in libraries]
+    paths = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() for command in asked]
+    if not all(Path(path).is_absolute() for path in paths):
+        pytest.skip(f"gcc has no library for -fsanitize={names}")
+    command = [*("setarch", "-R", sys.executable, "-m", "pytest", "-p", "tests.softswitch.sanitized", "-n", "0", "-s")]
+    done = subprocess.run(
+        [*command, "-x", *(f"tests/softswitch/{path}" for path in TESTED)],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "SANITIZE": names,
+            "LD_PRELOAD": " ".join(paths),
+            "ASAN_OPTIONS": "detect_leaks=0",  # Python keeps what it has to the end
+            "TSAN_OPTIONS": "report_signal_unsafe=0",
+            "XDG_CACHE_HOME": str(tmp_path),
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = done.stdout + done.stderr
+    assert not done.returncode, said[-4000:]
+    assert "Sanitizer" not in said, said[-4000:]
