@@ -211,7 +211,6 @@ class Switch:
         self.program = program
         self.cpu_port = cpu_port
         self.drop_port = drop_port
-        self.seed = seed
         self.random = random.Random(seed)
         self.on_digest: OnDigest | None = None
         self.max_port = (1 << _width(spec, "ingress_port")) - 1

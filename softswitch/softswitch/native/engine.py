@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from struct import Struct
@@ -122,9 +123,8 @@ class Engine:
         self.native = native.loaded
         self.on_library: Callable[[], object] = lambda: None
         """Called when `native` has another library, for threads in C that use this one's functions."""
-        self.memory = memory = Memory(
-            native.loaded, switch.drop_port, (switch.seed + 1) * 0x9E3779B97F4A7C15 % (1 << 64)
-        )
+        # Nobody outside can make keys that collide; no result depends on it.
+        self.memory = memory = Memory(native.loaded, switch.drop_port, int.from_bytes(os.urandom(8), "big"))
         self._library, self._ffi, self._handle = memory.library, memory.ffi, memory.switch
         native.engines.add(self)
         self.use(native.library)
