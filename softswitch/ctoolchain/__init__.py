@@ -35,6 +35,7 @@ __all__ = [
     "keep",
     "load",
     "load_or_not",
+    "open_library",
     "read_kept",
     "say_once",
 ]
@@ -214,9 +215,15 @@ def _opened(path: Path, declared: str, compiler: Compiler) -> Loaded:
     ffi = FFI()
     ffi.cdef(declared)
     try:
-        return Loaded(ffi, ffi.dlopen(str(path)), compiler)
+        return Loaded(ffi, open_library(ffi, path), compiler)
     except OSError as error:
         raise ToolchainError(f"{path} cannot be loaded: {error}") from None
+
+
+def open_library(ffi: Any, path: Path) -> Any:
+    """Return a library. Its code stays to the end of the process, because what the library has made may outlive the
+    last reference to it, and needs its functions to be freed. Raise `OSError`."""
+    return ffi.dlopen(str(path), ffi.RTLD_NOW | getattr(ffi, "RTLD_NODELETE", 0))
 
 
 def _version(compiler: Compiler) -> str:

@@ -11,7 +11,18 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from ctoolchain import Compiler, CSource, Loaded, ToolchainError, build, compilers, is_kept, load, say_once
+from ctoolchain import (
+    Compiler,
+    CSource,
+    Loaded,
+    ToolchainError,
+    build,
+    compilers,
+    is_kept,
+    load,
+    open_library,
+    say_once,
+)
 from softswitch import ir
 from softswitch.errors import ProgramError
 
@@ -75,7 +86,7 @@ class NativeProgram:
 
     def _improve(self, source: CSource, compiler: Compiler) -> None:
         try:
-            library = self.loaded.ffi.dlopen(str(build(source, compiler)))
+            library = open_library(self.loaded.ffi, build(source, compiler))
         except (OSError, ToolchainError) as error:
             say_once(f"packets stay with {self.by}'s library, because that of {compiler.name} cannot be made: {error}")
         else:

@@ -380,7 +380,8 @@ INLINE uint64_t hash_words(const uint64_t *key, uint32_t words, uint64_t seed)
     return hash * 0xD6E8FEB86659FD93ull;
 }
 
-static entry moved_away;     /* in an old slot, whose entries are in the new ones */
+/* In an old slot, whose entries are in the new ones: the same in each library that shares the memory. */
+#define MOVED_AWAY ((entry *)8)
 
 INLINE slot *slot_of(const slots *in, const uint64_t *key, uint32_t words, uint64_t hash)
 {
@@ -389,7 +390,7 @@ INLINE slot *slot_of(const slots *in, const uint64_t *key, uint32_t words, uint6
         slot *found = in->slot + at;
         if (!found->first)
             return 0;
-        if (found->tag == hash && found->first != &moved_away) {
+        if (found->tag == hash && found->first != MOVED_AWAY) {
             uint64_t differ = 0;
             for (uint32_t i = 0; i < words; i++)
                 differ |= found->first->word[i] ^ key[i];
@@ -504,9 +505,9 @@ static void move_slots(mask_group *g)
 {
     for (int i = 0; i < 32 && g->old.slot; i++) {
         slot *from = g->old.slot + g->moved;
-        if (from->first && from->first != &moved_away) {
+        if (from->first && from->first != MOVED_AWAY) {
             place(&g->now, *from);
-            from->first = &moved_away;
+            from->first = MOVED_AWAY;
         }
         if (++g->moved >> g->old.bits) {
             free(g->old.slot);
@@ -599,7 +600,7 @@ static void close_gap(slots *in, uint64_t gap)
 static void clear_slots(slots *of)
 {
     for (uint64_t at = 0; of->slot && at >> of->bits == 0; at++)
-        for (entry *e = of->slot[at].first, *next; e && e != &moved_away; e = next) {
+        for (entry *e = of->slot[at].first, *next; e && e != MOVED_AWAY; e = next) {
             next = e->next;
             free(e);
         }
@@ -626,7 +627,7 @@ static void remove_entry(table *t, const uint64_t *mask, const uint64_t *key, ui
     if (found >= g->now.slot && found < g->now.slot + (1ull << g->now.bits))
         close_gap(&g->now, found - g->now.slot);
     else
-        found->first = &moved_away;
+        found->first = MOVED_AWAY;
     if (--g->used)
         return;
     for (uint32_t i = 0; i < t->groups; i++)
