@@ -1,4 +1,4 @@
-"""What is done before a release: the packages of a folder are tried, and the notes are written.
+"""Try the packages of a folder before a release, and write its notes.
 
 `python deploy/release.py FOLDER` expects source packages and wheels in FOLDER/wheels. Each source package has to build
 the same wheel. All wheels are installed into an empty environment from a folder that stands for the index, with what
@@ -20,12 +20,12 @@ from zipfile import ZipFile
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = "echelon-p4[service,plot]"
-"""What is installed beside all wheels, so that what these extras name is there, too."""
+"""The extras that are installed beside all wheels, so that what they name is there, too."""
 DEMO = "topologies/scenarios/fig2.yaml"
 
 
 class ReleaseError(Exception):
-    """What stands in the way of a release."""
+    """The reason why there can be no release."""
 
 
 def metadata(wheel: Path) -> tuple[str, str]:

@@ -138,7 +138,7 @@ class Stats:
 
 
 class NativeHalf(Protocol):
-    """What runs packets in place of generated Python; :mod:`softswitch.native` has one."""
+    """An engine that runs packets in place of generated Python; :mod:`softswitch.native` has one."""
 
     @property
     def ingress(self) -> Ingress: ...

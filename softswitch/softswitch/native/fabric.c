@@ -28,6 +28,8 @@ struct fabric {
     uint64_t scheduled, room;
     fabric_frame *spare[SIZES]; /* by size */
     fabric_frame *arrived;      /* what the caller looks at */
+    fabric_host *hosts;
+    fabric_outlet *outlets;
     owned *all;
 };
 
@@ -501,7 +503,8 @@ fabric_host *fabric_add_host(fabric *f, uint32_t number) {
     h->of = f;
     h->number = number;
     h->is_rankeds_turn = 1;
-    return h;
+    h->next = f->hosts;
+    return f->hosts = h;
 }
 
 fabric_switch *fabric_add_switch(fabric *f) {
@@ -526,11 +529,17 @@ fabric_outlet *fabric_attach(fabric_switch *s, uint32_t port, tm_port *queues, f
     o->port = port;
     o->queues = queues;
     o->wire = wire;
+    o->next = s->of->outlets;
+    s->of->outlets = o;
     return s->outlet[port] = o;
 }
 
 void fabric_free(fabric *f) {
     owned *one = f->all;
+    fabric_host *h;
+    fabric_outlet *o;
+    for (h = f->hosts; h; h = h->next) free(h->ranked);
+    for (o = f->outlets; o; o = o->next) free(o->wakes_ns);
     while (one) {
         owned *following = one->next;
         free(one);

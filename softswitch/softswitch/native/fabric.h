@@ -46,6 +46,7 @@ typedef struct {
 
 typedef struct fabric_host {
     fabric *of;
+    struct fabric_host *next; /* of all */
     fabric_wire *wire;
     fabric_queue unranked;
     fabric_ranked *ranked; /* the queues with packets, in the order in which they got the first one */
@@ -61,6 +62,7 @@ typedef struct fabric_host {
 
 typedef struct fabric_outlet {
     struct fabric_switch *of;
+    struct fabric_outlet *next; /* of all */
     tm_port *queues;
     fabric_wire *wire;
     int64_t *wakes_ns;

@@ -171,7 +171,7 @@ class NativeLoop:
 class NativeHost:
     """A host; see `softswitch.virtual.VirtualHost`."""
 
-    __slots__ = ("_loop", "_numbers", "_urgencies", "host", "name", "on_packet", "wire")
+    __slots__ = ("_loop", "_new_numbers", "_numbers", "_urgencies", "host", "name", "on_packet", "wire")
 
     def __init__(self, loop: NativeLoop, name: str, on_packet: Callable[[int, bytes], None]) -> None:
         self._loop = loop
@@ -183,6 +183,7 @@ class NativeHost:
         loop.hosts.append(self)
         self._numbers: dict[Urgency, int] = {}
         self._urgencies: dict[int, Urgency] = {}
+        self._new_numbers = count(1)
 
     @property
     def backlog_bytes(self) -> int:
@@ -240,19 +241,23 @@ class NativeHost:
 
     def choose(self, now_ns: int) -> None:
         """Send the next of the most urgent packets."""
-        numbers = [one.urgency for one in self.host.ranked[0 : self.host.ranked_count]]
-        urgencies = [self._urgencies[number](now_ns) for number in numbers]
+        urgencies = [self._urgencies[number](now_ns) for number in self._waiting()]
         self._loop.library.fabric_chosen(self.host, urgencies.index(max(urgencies)))
-        if len(self._numbers) > 2 * len(numbers) + 16:
-            self._urgencies = {number: self._urgencies[number] for number in numbers}
-            self._numbers = {urgency: number for number, urgency in self._urgencies.items()}
 
     def _number(self, urgency: Urgency) -> int:
         number = self._numbers.get(urgency)
         if number is None:
-            number = self._numbers[urgency] = max(self._urgencies, default=0) + 1
+            if len(self._numbers) > 2 * self.host.ranked_count + 16:
+                # Most flows have ended.
+                self._urgencies = {waiting: self._urgencies[waiting] for waiting in self._waiting()}
+                self._numbers = {of: waiting for waiting, of in self._urgencies.items()}
+            number = self._numbers[urgency] = next(self._new_numbers)
             self._urgencies[number] = urgency
         return number
+
+    def _waiting(self) -> list[int]:
+        """Return the numbers of the urgencies of which packets wait."""
+        return [one.urgency for one in self.host.ranked[0 : self.host.ranked_count]]
 
 
 class _Line:

@@ -1,4 +1,4 @@
-"""How the fields of a table's key share 64-bit words, for those who write entries and for those who look them up."""
+"""The 64-bit words that the fields of a table's key share, for those who write entries and those who look them up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a packet's fields are in C: the bytes of each header as they are sent, and a number for each metadata field."""
+"""The places of a packet's fields in C: the bytes of each header as they are sent, a number for each metadata field."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def on_terminals(arguments: Sequence[str], **environment: str) -> tuple[str, str
 def test_on_a_terminal_standard_output_is_still_the_document_alone(terminal: str, tmp_path: Path) -> None:
     scenario = tmp_path / "long.yaml"
     text = (SCENARIOS / "fig2.yaml").read_text(encoding="utf-8")
-    scenario.write_text(f"{text}\niterations: 400\n", encoding="utf-8")
+    scenario.write_text(f"{text}\niterations: 200\n", encoding="utf-8")
     out, err = on_terminals(
         command("run", str(scenario), "--json", "--policy", "fair", "-o", str(tmp_path / "out")),
         TERM=terminal,

@@ -137,7 +137,7 @@ def test_segments_of_one_connection() -> None:
 def test_a_connection_that_carries_flows_both_ways_is_not_paused(
     ports: tuple[tuple[int, int], ...], paused: bool
 ) -> None:
-    """With windows closed both ways, both ends would wait for ever."""
+    """Refuse to pause such a connection: with windows closed both ways, both ends would wait for ever."""
     there = SegmentIdentity("10.0.0.1", "10.0.0.2", "tcp", 0, 0, 0, 3000, 3000, Fraction(1, 100), True, ((4000, 5000),))
     back = replace(there, src_ipv4="10.0.0.2", dst_ipv4="10.0.0.1", reported=ports)
     # The switch knows of the other direction although none of its flows pass it.

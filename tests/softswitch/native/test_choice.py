@@ -1,4 +1,4 @@
-"""Which engine runs a program, and what is said about it."""
+"""The choice of the engine that runs a program, and the line about it."""
 
 from __future__ import annotations
 

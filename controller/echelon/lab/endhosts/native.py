@@ -64,9 +64,9 @@ class NativeEnds:
         made = self.library.shim_new(given, self.ffi.new("shim_constants *", constants), failure)
         self._run = self.ffi.gc(_made(made), self.library.shim_free)
         self._flows: dict[int, NativeFlow] = {}
-        self._orders: dict[Ranking, tuple[Any, Any, Any]] = {}
-        """The order that a ranking gives, in C, with the arrays that it refers to."""
-        self._groups: dict[str, int] = {}
+        self._orders: dict[tuple[int, Ranking], tuple[Any, Any, Any]] = {}
+        """The order that a ranking gives to flows of a job, in C, with the arrays that it refers to."""
+        self._groups: dict[tuple[int, str], int] = {}
         self.hosts: dict[str, Any] = {}
         """The structure of each host in C."""
         deliver, choose = (
@@ -90,22 +90,23 @@ class NativeEnds:
         """Return the number by which C has this called."""
         return self._network.when_told(callback)
 
-    def order(self, ranking: Ranking | None) -> Any:
-        """Return the order that a ranking gives to its flow at its host, in C.
+    def order(self, job: int, ranking: Ranking | None) -> Any:
+        """Return the order that a ranking gives to a flow of a job at its host, in C.
 
         Raise `RunError` for one that only Python knows.
         """
         if ranking is None:
             return self.ffi.NULL
-        if ranking not in self._orders:
-            self._orders[ranking] = self._new_order(ranking)
-        return self._orders[ranking][0]
+        key = job, ranking
+        if key not in self._orders:
+            self._orders[key] = self._new_order(job, ranking)
+        return self._orders[key][0]
 
-    def _new_order(self, ranking: Ranking) -> tuple[Any, Any, Any]:
+    def _new_order(self, job: int, ranking: Ranking) -> tuple[Any, Any, Any]:
         urgency, group = ranking.at_host()
         made = self.ffi.new("shim_order *")
         made.highest = ranking.queues[-1]
-        made.group = 0 if group is None else self._groups.setdefault(group, len(self._groups) + 1)
+        made.group = 0 if group is None else self._groups.setdefault((job, group), len(self._groups) + 1)
         match urgency:
             case Overdue(due_s, left_s, unit_s, head_start):
                 made.kind = self.library.ORDER_OVERDUE
@@ -176,7 +177,9 @@ class NativeFlow:
         """Send the flow now; call `on_complete` when its last byte has arrived. Hosts send in the order of rankings."""
         self._iteration = iteration
         ends = self._ends
-        if ends.library.shim_start(self.in_c, iteration % 256, ends.told(on_complete), ends.order(ranking)):
+        if ends.library.shim_start(
+            self.in_c, iteration % 256, ends.told(on_complete), ends.order(self.in_c.job, ranking)
+        ):
             raise MemoryError
 
     def pace(self, rate_Bps: float | None) -> None:  # noqa: N803

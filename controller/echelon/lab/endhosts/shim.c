@@ -32,10 +32,7 @@ typedef struct {
 } part;
 
 /* The bytes that a host has sent of a group in its newest iteration. */
-typedef struct sent_bytes {
-    struct sent_bytes *next;
-    uint32_t group;
-    uint16_t job;
+typedef struct {
     uint8_t epoch;
     int64_t bytes;
 } sent_bytes;
@@ -84,7 +81,7 @@ typedef struct {
     uint8_t epoch, begun_epoch;
 } knowledge;
 
-/* Ends of flows, by job and flow; a hash table of a power of two. */
+/* Ends of flows, by job and flow, or what is sent, by group; a hash table of a power of two. */
 typedef struct {
     void **ends;
     uint32_t *keys;
@@ -96,10 +93,9 @@ struct shim_host {
     void *nic;
     shim_host *next;
     uint32_t closed, jobs, room;
-    table sending, receiving;
+    table sending, receiving, sent;
     knowledge *known;
     urgency *urgencies;
-    sent_bytes *sent;
 };
 
 struct shim_run {
@@ -247,18 +243,6 @@ static void put_stamp(shim_host *host, uint8_t epoch, uint16_t job, uint8_t *sta
 
 enum { OF_ACKNOWLEDGEMENTS = 1 };
 
-static sent_bytes *sent_of(shim_host *host, uint16_t job, uint32_t group) {
-    sent_bytes *sent = host->sent;
-    while (sent && (sent->job != job || sent->group != group)) sent = sent->next;
-    if (sent) return sent;
-    sent = calloc(1, sizeof *sent);
-    if (!sent) return NULL;
-    sent->job = job;
-    sent->group = group;
-    sent->next = host->sent;
-    return host->sent = sent;
-}
-
 /* Give a flow an urgency for an iteration. Return 0, or 1 if there is no memory. */
 static int rank(sending *s, const shim_flow *flow, uint8_t epoch, const shim_order *order) {
     shim_host *host = flow->source;
@@ -279,7 +263,7 @@ static int rank(sending *s, const shim_flow *flow, uint8_t epoch, const shim_ord
     u->job = flow->job;
     u->start_ns = now_of(host);
     u->left_bytes = flow->size_bytes;
-    u->sent = order->group ? sent_of(host, flow->job, order->group) : NULL;
+    u->sent = order->group ? find_or_make(&host->sent, order->group, sizeof *u->sent) : NULL;
     s->urgency = u;
     begin(host, epoch, flow->job);
     return order->group && !u->sent;
@@ -706,11 +690,19 @@ void shim_close(shim_host *host) {
     host->closed = 1;
 }
 
-static void free_table(table *of, int are_sending) {
+static void *waiting_of(void *end) {
+    return ((sending *)end)->waiting;
+}
+
+static void *ahead_of(void *end) {
+    return ((receiving *)end)->ahead;
+}
+
+/* Free a table, and of each end what it owns. */
+static void free_table(table *of, void *(*owned_by)(void *)) {
     uint32_t at;
     for (at = 0; at < of->room; at++) {
-        if (!of->ends[at]) continue;
-        free(are_sending ? (void *)((sending *)of->ends[at])->waiting : (void *)((receiving *)of->ends[at])->ahead);
+        if (of->ends[at] && owned_by) free(owned_by(of->ends[at]));
         free(of->ends[at]);
     }
     free(of->ends);
@@ -721,18 +713,14 @@ void shim_free(shim_run *run) {
     shim_host *host = run->hosts;
     while (host) {
         shim_host *following = host->next;
-        free_table(&host->sending, 1);
-        free_table(&host->receiving, 0);
+        free_table(&host->sending, waiting_of);
+        free_table(&host->receiving, ahead_of);
         while (host->urgencies) {
             urgency *following_one = host->urgencies->next;
             free(host->urgencies);
             host->urgencies = following_one;
         }
-        while (host->sent) {
-            sent_bytes *following_one = host->sent->next;
-            free(host->sent);
-            host->sent = following_one;
-        }
+        free_table(&host->sent, NULL);
         free(host->known);
         free(host);
         host = following;

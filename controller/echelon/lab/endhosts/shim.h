@@ -28,7 +28,7 @@ typedef struct {
 /* The order of a flow at its host: the classes of rankings/base.py. */
 enum { ORDER_STEPS_OF_BYTES, ORDER_STEPS_OF_AGE, ORDER_OVERDUE };
 typedef struct {
-    uint32_t kind, steps, group; /* a group of 0 is none */
+    uint32_t kind, steps, group; /* a number for the job's group; 0: none */
     double highest, due_s, left_s, unit_s, head_start;
     const double *thresholds, *values;
 } shim_order;

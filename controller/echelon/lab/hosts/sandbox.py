@@ -61,7 +61,7 @@ _SESSION = Path("/proc/self/autogroup")
 """The niceness of this session. Where the kernel groups processes by session (sched_autogroup_enabled), that of a
 process counts only within its own, and the sandbox is one."""
 _NICENESS = -10
-"""That of echelon.processes, which this script does not import."""
+"""The same number as in echelon.processes, which this script does not import."""
 _SYSCTLS = {
     # The kernel's router solicitations and multicast reports would be counted with the packets of a run.
     "net/ipv6/conf/all/disable_ipv6": "1",

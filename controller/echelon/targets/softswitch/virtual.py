@@ -63,7 +63,7 @@ S = TypeVar("S", bound=SwitchServer)
 
 
 class _Native:
-    """A network in C."""
+    """The network of a fabric in C, for senders and receivers in C."""
 
     def __init__(self, loop: NativeLoop, nics: Mapping[str, HostNode | Interfaces]) -> None:
         self._loop = loop

@@ -1,4 +1,4 @@
-"""Which connections count as control traffic, beside the definition written out over the whole history."""
+"""The connections that count as control traffic, beside the definition written out over the whole history."""
 
 from __future__ import annotations
 
