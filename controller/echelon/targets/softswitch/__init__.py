@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from echelon.engine import wanted_engine
-from echelon.errors import RunError
 from echelon.targets.launching import ExecutableLauncher, Place, Ports, SwitchLauncher
 from echelon.targets.options import V1modelOptions
 from echelon.targets.target import Site, Target
@@ -61,9 +59,9 @@ class Softswitch(Target[SoftswitchOptions]):
         return VirtualTestbed
 
     def virtual_packets_per_s(self) -> int:
-        from softswitch.native.fabric import load_fabric
+        from echelon.targets.softswitch.virtual import passes_in_c
 
-        return super().virtual_packets_per_s() if load_fabric(wanted_engine(RunError)) is None else 500_000
+        return 500_000 if passes_in_c() else super().virtual_packets_per_s()
 
     def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
         from echelon.targets.softswitch.queues import GnmiRates

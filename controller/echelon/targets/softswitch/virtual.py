@@ -15,7 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
-from ctoolchain import ToolchainError
+from ctoolchain import Loaded, ToolchainError
 from echelon.engine import wanted_engine
 from echelon.errors import RunError
 from echelon.fabric.model import Fabric
@@ -32,6 +32,18 @@ from softswitch.virtual.fabric import HostNode, SwitchNode
 from softswitch.virtual.switch import DepartedPacket, QueuedPacket
 
 _BATCH_EVENTS = 4096
+
+
+def passes_in_c() -> bool:
+    """Return whether virtual time passes in C. Raise `RunError` if it has to and cannot."""
+    return _library() is not None
+
+
+def _library() -> Loaded | None:
+    try:
+        return load_fabric(wanted_engine(RunError))
+    except ToolchainError as error:
+        raise RunError(f"virtual time cannot pass in C: {error}") from None
 
 
 class _Unprogrammed:
@@ -101,11 +113,7 @@ class Testbed(ABC, Generic[S]):
         self, fabric: Fabric, control_latency_s: Fraction = Fraction(0), queue_bytes: int | None = None
     ) -> None:
         self._latency_ns = round(control_latency_s * 1_000_000_000)
-        self._engine = wanted_engine(RunError)
-        try:
-            native = load_fabric(self._engine)
-        except ToolchainError as error:
-            raise RunError(f"virtual time cannot pass in C: {error}") from None
+        native = _library()
         self.clock: Loop = EventLoop() if native is None else NativeLoop(native)
         self._lock = threading.RLock()
         self._network = NativeFabric(self.clock) if isinstance(self.clock, NativeLoop) else VirtualFabric(self.clock)
@@ -234,7 +242,7 @@ class VirtualTestbed(Testbed[Server]):
         return self._devices[switch].rpc_log
 
     def _serve(self, node: SwitchNode, device_id: int) -> Server:
-        choice = Choice("python" if self.native is None else self._engine)
+        choice = Choice("python" if self.native is None else wanted_engine(RunError))
         device = Device(None, device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns, engines=choice)
         device.on_pipeline = partial(self._program, node)
         self._devices[node.name] = device
