@@ -16,15 +16,11 @@ from echelon.errors import RunError
 from echelon.jobs.graph import ComputeUnit, Flow, Job
 from echelon.lab.endhosts.shim import SHIM_PORT, SHIM_VERSION, DataSegment, ShimPayloads, flow_key
 from echelon.lab.hosts.loop import RealTimeLoop
+from echelon.lab.hosts.workers.datagrams import shim_carriers
 from echelon.lab.hosts.workers.messages import Assignment, ShimCarriage, TcpCarriage
-from echelon.lab.hosts.workers.sockets import (
-    Datagram,
-    FlowEvents,
-    PacedSockets,
-    SocketCarrier,
-    shim_carriers,
-    tcp_carriers,
-)
+from echelon.lab.hosts.workers.shim_sockets import Datagram, PacedSockets, python_carriers
+from echelon.lab.hosts.workers.sockets import FlowEvents, tcp_carriers
+from echelon.lab.hosts.workers.worker import SocketCarrier
 
 PATIENCE_NS = 30_000_000_000
 SIZES = {"f": 300_000, "g": 1, "h": 40_000}
@@ -118,11 +114,25 @@ def pair(opened: Any, carriage: Any, stop_after: int, **others: Any) -> Iterator
         yield loop, carriers, recorders, addresses
 
 
+def one_in_c(loop: RealTimeLoop, of: Assignment, *given: Any) -> Any:
+    """Open h1's sockets in C, those of h2 in Python."""
+    return (shim_carriers if of.host == "h1" else python_carriers)(loop, of, *given)
+
+
+def one_in_python(loop: RealTimeLoop, of: Assignment, *given: Any) -> Any:
+    """Open h1's sockets in Python, those of h2 in C."""
+    return (python_carriers if of.host == "h1" else shim_carriers)(loop, of, *given)
+
+
+SHIMS = [shim_carriers, python_carriers, one_in_c, one_in_python]
+KINDS = pytest.mark.parametrize(("kind", "carriage"), [*((kind, SHIM) for kind in SHIMS), (tcp_carriers, TCP)])
+
+
 def flow(name: str) -> Flow:
     return next(flow for flow in JOB.flows if flow.name == name)
 
 
-@pytest.mark.parametrize(("kind", "carriage"), [(shim_carriers, SHIM), (tcp_carriers, TCP)])
+@KINDS
 def test_every_flow_is_started_received_and_known_to_be(kind: Any, carriage: Any) -> None:
     with pair(kind, carriage, len(SIZES)) as (loop, carriers, recorders, _):
         for name in SIZES:
@@ -141,7 +151,7 @@ def test_every_flow_is_started_received_and_known_to_be(kind: Any, carriage: Any
         assert all(carrier.counts.retransmitted == 0 for carrier in carriers.values())
 
 
-@pytest.mark.parametrize(("kind", "carriage"), [(shim_carriers, SHIM), (tcp_carriers, TCP)])
+@KINDS
 def test_a_flow_of_the_next_iteration_may_come_early(kind: Any, carriage: Any) -> None:
     """The flow comes before its host was told to begin that iteration: there, it is still iteration 1."""
     with pair(kind, carriage, len(SIZES)) as (loop, carriers, recorders, _):
@@ -162,10 +172,11 @@ def test_flows_over_tcp_follow_each_other() -> None:
         assert recorders["h1"].sent == list(SIZES)
 
 
-def test_lost_packets_are_sent_again() -> None:
+@pytest.mark.parametrize("kind", SHIMS)
+def test_lost_packets_are_sent_again(kind: Any) -> None:
     """The receive buffer holds a few packets: those that find it full are gone."""
     begins = {("job", "f"): 500}
-    with pair(shim_carriers, SHIM, 1, window_packets=500, initial_window_packets=begins, rate_bps=10**10) as (
+    with pair(kind, SHIM, 1, window_packets=500, initial_window_packets=begins, rate_bps=10**10) as (
         loop,
         carriers,
         recorders,
@@ -179,12 +190,13 @@ def test_lost_packets_are_sent_again() -> None:
         assert recorders["h2"].received == [("f", 1)]
 
 
-def test_packets_of_nobody_change_nothing() -> None:
+@pytest.mark.parametrize("kind", SHIMS)
+def test_packets_of_nobody_change_nothing(kind: Any) -> None:
     def data(key: bytes) -> bytes:
         return ShimPayloads(key).data(DataSegment(100, 142))
 
     other_version = bytes([(SHIM_VERSION + 1) << 4])
-    with pair(shim_carriers, SHIM, 1) as (loop, carriers, recorders, addresses):
+    with pair(kind, SHIM, 1) as (loop, carriers, recorders, addresses):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             for payload in (
                 b"",
@@ -223,6 +235,17 @@ def test_frames_go_out_at_the_hosts_rate_and_in_order() -> None:
         loop.run()
     assert [number for number, _ in arrivals] == list(range(frames))
     assert all(at_ns >= began_ns + number * 1_000_000 for number, at_ns in arrivals)
+
+
+@pytest.mark.parametrize("kind", SHIMS)
+def test_a_flow_takes_no_less_than_its_hosts_rate_allows(kind: Any) -> None:
+    """240 packets wait for their turns behind the first; how much later the last one is depends on the machine."""
+    begins = {("job", "f"): 500}
+    with pair(kind, SHIM, 1, window_packets=500, initial_window_packets=begins, rate_bps=50_000_000) as made:
+        loop, carriers, recorders, _ = made
+        carriers["h1"].send(flow("f"), 1)
+        loop.run()
+        assert recorders["h2"].times[0] - recorders["h1"].times[0] >= 239 * 200_000
 
 
 def test_a_connection_that_cannot_be_made_is_named() -> None:
