@@ -1,8 +1,9 @@
-/* One thread uses a host: the one of the loop in Python, which calls datagrams_work when a socket or the timer is
-   ready. Numbers of the kernel's interface are those of Linux on all processors that it runs on with 64 bits. */
+/* One thread uses a host: the one of the loop in Python, which waits in datagrams_wait. Numbers of the kernel's
+   interface are those of Linux on all processors that it runs on with 64 bits. */
 
 typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
+typedef short int16_t;
 typedef int int32_t;
 typedef unsigned int uint32_t;
 typedef unsigned long long uint64_t;
@@ -12,7 +13,6 @@ typedef __SIZE_TYPE__ size_type;
 #define NULL ((void *)0)
 
 struct timespec { int64_t seconds; int64_t nanoseconds; };
-struct interval { struct timespec every, first; };
 struct piece { void *data; size_type length; };
 struct message {
     void *name; uint32_t name_length; struct piece *pieces; size_type piece_count; void *control;
@@ -26,15 +26,16 @@ void *malloc(size_type bytes);
 void free(void *memory);
 void *memcpy(void *to, const void *from, size_type bytes);
 int clock_gettime(int clock, struct timespec *time);
-int timerfd_settime(int fd, int flags, const struct interval *new_value, struct interval *old_value);
+int ppoll(void *requests, unsigned long count, const struct timespec *timeout, const void *mask);
 long sendto(int fd, const void *data, size_type length, int flags, const void *to, uint32_t to_length);
 int recvmmsg(int fd, struct message *messages, uint32_t count, int flags, struct timespec *timeout);
 int *__errno_location(void);
 
 #include "datagrams.h"
 
-enum { MONOTONIC = 1, ABSOLUTE = 1, DONTWAIT = 0x40, INET = 2, INTERRUPTED = 4, TRY_AGAIN = 11 };
-enum { ETHERNET = 14, HEADERS = 42, BATCH = 32, MOST_FRAME = 1 << 16, ROUNDS = 8 };
+enum { MONOTONIC = 1, DONTWAIT = 0x40, INET = 2, INTERRUPTED = 4, TRY_AGAIN = 11 };
+enum { ETHERNET = 14, HEADERS = 42, BATCH = 32, MOST_FRAME = 1 << 16 };
+enum { NO_MEMORY = 12, POLL_IN = 1 };
 #define NS_PER_S 1000000000ll
 
 typedef struct {
@@ -50,8 +51,8 @@ typedef struct waiting {
 } waiting;
 
 struct datagrams {
-    int64_t now_ns, armed_ns, free_ns, rate_bps;
-    int32_t incoming_fd, timer_fd, error;
+    int64_t now_ns, free_ns, rate_bps;
+    int32_t incoming_fd, error;
     uint16_t port;
     int32_t sender[1 << 16]; /* by source port; 0: none */
     int (*receive)(void *, int64_t, const uint8_t *, uint32_t);
@@ -100,7 +101,7 @@ void datagrams_call(void *at, int64_t time_ns, void (*function)(void *, uint64_t
         uint64_t room = place ? 2 * place : 64;
         call *more = realloc(d->calls, room * sizeof *more);
         if (!more) {
-            d->error = 12;
+            d->error = NO_MEMORY;
             return;
         }
         d->calls = more;
@@ -127,14 +128,6 @@ static call next_call(datagrams *d) {
     return first;
 }
 
-void datagrams_arm(datagrams *d) {
-    int64_t at_ns = d->calls_count ? d->calls[0].time_ns : 0;
-    struct interval wanted = {{0, 0}, {at_ns / NS_PER_S, at_ns % NS_PER_S}};
-    if (at_ns == d->armed_ns) return;
-    d->armed_ns = at_ns;
-    timerfd_settime(d->timer_fd, ABSOLUTE, &wanted, NULL);
-}
-
 /* -- what is told --------------------------------------------------------------------------------------------------- */
 
 void datagrams_tell(void *at, uint64_t number) {
@@ -143,7 +136,7 @@ void datagrams_tell(void *at, uint64_t number) {
         uint32_t room = d->news_room ? 2 * d->news_room : 16;
         datagrams_news *more = realloc(d->news, room * sizeof *more);
         if (!more) {
-            d->error = 12;
+            d->error = NO_MEMORY;
             return;
         }
         d->news = more;
@@ -203,7 +196,7 @@ void datagrams_send(void *at, const uint8_t *frame, uint32_t length, uint64_t ur
     }
     one = malloc(sizeof *one + length);
     if (!one) {
-        d->error = 12;
+        d->error = NO_MEMORY;
         return;
     }
     one->next = NULL;
@@ -255,37 +248,56 @@ static void do_what_is_due(datagrams *d) {
     }
 }
 
-uint32_t datagrams_work(datagrams *d) {
-    uint32_t round;
-    for (round = 0; round < ROUNDS && !d->error; round++) {
-        int got;
-        do_what_is_due(d);
-        for (; d->taken < d->got && !d->error; d->taken++) {
-            datagrams_look(d);
-            if (!deliver(d, d->taken)) return WORK_UNEXPECTED;
-        }
-        if (d->error) break;
-        got = recvmmsg(d->incoming_fd, d->message, BATCH, DONTWAIT, NULL);
-        if (got < 0) {
-            if (*__errno_location() == INTERRUPTED) continue;
-            if (*__errno_location() != TRY_AGAIN) d->error = *__errno_location();
-            break;
-        }
-        d->taken = 0;
-        d->got = got;
+/* Do what is due, and take what has arrived. */
+static uint32_t work(datagrams *d) {
+    do_what_is_due(d);
+    for (; d->taken < d->got && !d->error; d->taken++) {
+        datagrams_look(d);
+        if (!deliver(d, d->taken)) return WAIT_UNEXPECTED;
     }
-    datagrams_arm(d);
-    return d->error ? WORK_FAILED : WORK_DONE;
+    d->taken = d->got = 0;
+    if (!d->error) {
+        int got = recvmmsg(d->incoming_fd, d->message, BATCH, DONTWAIT, NULL);
+        if (got > 0)
+            d->got = got;
+        else if (got < 0 && *__errno_location() != INTERRUPTED && *__errno_location() != TRY_AGAIN)
+            d->error = *__errno_location();
+    }
+    return d->error ? WAIT_FAILED : WAIT_DONE;
+}
+
+uint32_t datagrams_wait(datagrams *d, int64_t until_ns, datagrams_request *requests, uint32_t count) {
+    requests[0].fd = d->incoming_fd;
+    requests[0].events = POLL_IN;
+    for (;;) {
+        int64_t pause_ns = until_ns;
+        struct timespec timeout;
+        uint32_t came = work(d);
+        int ready;
+        if (came != WAIT_DONE || d->news_count) return came;
+        datagrams_look(d);
+        if (d->now_ns >= until_ns) return WAIT_DONE;
+        if (d->calls_count && d->calls[0].time_ns < pause_ns) pause_ns = d->calls[0].time_ns;
+        pause_ns = d->got || pause_ns < d->now_ns ? 0 : pause_ns - d->now_ns;
+        timeout.seconds = pause_ns / NS_PER_S;
+        timeout.nanoseconds = pause_ns % NS_PER_S;
+        ready = ppoll(requests, count, &timeout, NULL);
+        if (ready < 0 && *__errno_location() != INTERRUPTED) {
+            d->error = *__errno_location();
+            return WAIT_FAILED;
+        }
+        /* Others are ready, or a signal waits for Python. */
+        if (ready < 0 || ready > (requests[0].occurred != 0)) return WAIT_DONE;
+    }
 }
 
 /* -- building ------------------------------------------------------------------------------------------------------- */
 
-datagrams *datagrams_new(int32_t incoming_fd, int32_t timer_fd, int64_t rate_bps, uint16_t port) {
+datagrams *datagrams_new(int32_t incoming_fd, int64_t rate_bps, uint16_t port) {
     datagrams *d = calloc(1, sizeof *d);
     uint32_t at;
     if (!d) return NULL;
     d->incoming_fd = incoming_fd;
-    d->timer_fd = timer_fd;
     d->rate_bps = rate_bps;
     d->port = port;
     for (at = 0; at < BATCH; at++) {
@@ -303,9 +315,8 @@ datagrams *datagrams_new(int32_t incoming_fd, int32_t timer_fd, int64_t rate_bps
     return d;
 }
 
-int datagrams_open(datagrams *d, uint16_t source_port, int32_t fd) {
+void datagrams_open(datagrams *d, uint16_t source_port, int32_t fd) {
     d->sender[source_port] = fd;
-    return 0;
 }
 
 void datagrams_receive_with(

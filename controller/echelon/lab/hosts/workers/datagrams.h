@@ -8,13 +8,19 @@ typedef struct {
     int64_t time_ns;
 } datagrams_news;
 
-/* A host whose sockets are these: one for everything that arrives, and a timer that is ready when a call is due.
-   It sends no more than rate_bps of frames. NULL: there is no memory. */
-datagrams *datagrams_new(int32_t incoming_fd, int32_t timer_fd, int64_t rate_bps, uint16_t port);
+/* What poll(2) takes. */
+typedef struct {
+    int32_t fd;
+    int16_t events, occurred;
+} datagrams_request;
+
+/* A host that gets everything from this socket, and sends to a port, no more than rate_bps of frames. NULL: there is no
+   memory. */
+datagrams *datagrams_new(int32_t incoming_fd, int64_t rate_bps, uint16_t port);
 void datagrams_free(datagrams *d);
-/* Send from this socket what leaves from a port. Return 0, or 1 if there is no memory. */
-int datagrams_open(datagrams *d, uint16_t source_port, int32_t fd);
-/* Give frames that arrive to a receiver; where it returns 0, datagrams_work returns. */
+/* Send from this socket what leaves from a port. */
+void datagrams_open(datagrams *d, uint16_t source_port, int32_t fd);
+/* Give frames that arrive to a receiver; where it returns 0, datagrams_wait returns. */
 void datagrams_receive_with(
     datagrams *d, int (*receive)(void *, int64_t, const uint8_t *, uint32_t), void *receiver);
 
@@ -27,15 +33,14 @@ uint32_t datagrams_waits(const void *d, uint64_t urgency);
 
 /* Look at the clock: before anything else is called that reads the time. */
 void datagrams_look(datagrams *d);
-/* Do what is due, and take what has arrived. */
-enum { WORK_DONE, WORK_UNEXPECTED, WORK_FAILED };
-uint32_t datagrams_work(datagrams *d);
+/* Send and receive until something was told or was not expected, until a time, or until others of the requests are
+   ready; the first request is free for the host's own. */
+enum { WAIT_DONE, WAIT_UNEXPECTED, WAIT_FAILED };
+uint32_t datagrams_wait(datagrams *d, int64_t until_ns, datagrams_request *requests, uint32_t count);
 /* The frame that was not expected, and its length. */
 const uint8_t *datagrams_unexpected(const datagrams *d, uint32_t *length);
 /* Give the frame that was not expected to the receiver once more; it is forgotten if it is still not expected. */
 void datagrams_again(datagrams *d);
-/* Set the timer; after anything that may have called datagrams_call. */
-void datagrams_arm(datagrams *d);
 /* Return what was told, so many; it is forgotten then. */
 uint32_t datagrams_told(datagrams *d, const datagrams_news **news);
 /* Return the number of the error that ended it, 0 for none. */

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import os
-import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+import select
+from collections.abc import Callable, Collection, Mapping
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -73,17 +72,15 @@ class DatagramNetwork:
         """The time of what is being told."""
         self.incoming = incoming(self._ipv4, sockets)
         """The socket that takes all packets for this host."""
-        timer = _timer(sockets)
         library, ffi = self._library, self._ffi
-        made = library.datagrams_new(self.incoming.fileno(), timer, assignment.rate_bps, SHIM_PORT)
+        made = library.datagrams_new(self.incoming.fileno(), assignment.rate_bps, SHIM_PORT)
         if made == ffi.NULL:
             raise MemoryError
         self._of = ffi.gc(made, library.datagrams_free)
         pointers = {"clock": self._of, "now_ns": library.datagrams_now(self._of)}
         pointers |= {name: ffi.addressof(library, f"datagrams_{name}") for name in ("call", "tell", "send", "waits")}
         self.clock = NativeClock(**{name: self._address(pointer) for name, pointer in pointers.items()})
-        loop.on_readable(self.incoming.fileno(), self._work)
-        loop.on_readable(timer, partial(self._on_timer, timer))
+        loop.wait_with(self._wait)
 
     def send_from(self, port: int, sockets: ExitStack) -> None:
         """Let a port send."""
@@ -114,15 +111,12 @@ class DatagramNetwork:
         call()
         self._finish()
 
-    def _on_timer(self, timer: int) -> None:
-        with suppress(BlockingIOError):  # it was set anew meanwhile
-            os.read(timer, 8)
-        self._work()
-
-    def _work(self) -> None:
+    def _wait(self, until_ns: int, readers: Collection[int], writers: Collection[int]) -> None:
         library, ffi = self._library, self._ffi
+        others = [*((fd, select.POLLIN) for fd in readers), *((fd, select.POLLOUT) for fd in writers)]
+        requests = ffi.new("datagrams_request[]", [(-1, 0, 0), *((fd, events, 0) for fd, events in others)])
         length = ffi.new("uint32_t *")
-        while library.datagrams_work(self._of) == library.WORK_UNEXPECTED:
+        while library.datagrams_wait(self._of, until_ns, requests, len(requests)) == library.WAIT_UNEXPECTED:
             frame = library.datagrams_unexpected(self._of, length)
             found = read_payload(bytes(ffi.buffer(frame, length[0]))[SHIM_AT:])
             if found is not None:
@@ -142,19 +136,9 @@ class DatagramNetwork:
             if once:
                 del self._callbacks[number]
             callback()
-        library.datagrams_arm(self._of)
 
     def _address(self, pointer: Any) -> int:
         return int(self._ffi.cast("uintptr_t", pointer))
-
-
-def _timer(sockets: ExitStack) -> int:
-    """Return a timer of the monotonic clock (timerfd_create(2); Python has it from 3.13 on)."""
-    fd = ctypes.CDLL(None, use_errno=True).timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
-    if fd < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    sockets.callback(os.close, fd)
-    return int(fd)
 
 
 class DatagramCarrier:
