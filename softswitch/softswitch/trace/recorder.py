@@ -1,8 +1,8 @@
-"""The switch as traced code sees it, which turns every reported step into an event."""
+"""The switch as the interpreter sees it for traced packets: it turns every reported step into an event."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from softswitch import ir
@@ -21,7 +21,7 @@ class Traced(Protocol):
     @property
     def tables(self) -> Mapping[str, Table]: ...
 
-    def discard(self, reason: str) -> list[Any]: ...
+    def discard(self, reason: str) -> None: ...
 
     def overrun(self, what: str) -> None: ...
 
@@ -33,8 +33,6 @@ class Traced(Protocol):
 
     def log(self, text: str, *values: int) -> None: ...
 
-    def resubmit(self, *arguments: Any, **named: Any) -> list[Any]: ...
-
 
 class Copy(Protocol):
     """A packet that ingress made by cloning."""
@@ -44,10 +42,10 @@ class Copy(Protocol):
 
 
 class Recorder:
-    """An intermediary between traced code and its switch.
+    """An intermediary between the interpreter and its switch.
 
-    It is the ``sw`` of the generated ``build``; every attribute that is not a step comes from the switch. To explain a
-    look-up it searches all entries of a table, because tracing is for looking at packets, not for speed.
+    Every attribute that is not a step comes from the switch. To explain a look-up it searches all entries of a table,
+    because tracing is for looking at packets, not for speed.
     """
 
     def __init__(self, switch: Traced, program: ir.ProgramIR, tracer: Tracer) -> None:
@@ -55,12 +53,7 @@ class Recorder:
         self._tell = tracer
         self._headers = program.headers
         self._error_names = {code: name for name, code in program.errors.items()}
-        self._tables = {
-            node.name: node
-            for pipeline in (program.ingress, program.egress)
-            for node in pipeline.nodes.values()
-            if isinstance(node, ir.TableSpec)
-        }
+        self._tables = {table.name: table for table in ir.tables(program)}
         self._fields = {name: match_fields(table) for name, table in self._tables.items()}
         self._params = {action.name: action.params for action in program.actions.values()}
         self._entry: Entry | None = None
@@ -68,16 +61,11 @@ class Recorder:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._switch, name)
 
-    @property
-    def trace(self) -> Recorder:
-        """Return the recorder, under the name that generated code calls ``_trace``."""
-        return self
-
     # ------------------------------------------------------------------------------- services of the switch, reported
 
-    def discard(self, reason: str) -> list[Any]:
+    def discard(self, reason: str) -> None:
         self._tell(events.Dropped(reason))
-        return self._switch.discard(reason)
+        self._switch.discard(reason)
 
     def overrun(self, what: str) -> None:
         self._tell(events.Overrun(what))
@@ -94,11 +82,6 @@ class Recorder:
     def log(self, text: str, *values: int) -> None:
         self._tell(events.Logged(self._switch.filled(text, values)))
         self._switch.log(text, *values)
-
-    def resubmit(self, *arguments: Any) -> list[Any]:
-        """Resubmit a packet as the switch does, and report it if it is dropped."""
-        unbound: Callable[..., list[Any]] = type(self._switch).resubmit
-        return unbound(self, *arguments)
 
     # ------------------------------------------------------------------------------------------------------- parsing
 
