@@ -17,7 +17,6 @@ from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import hashes, ir
-from .interpreter import Interpreter
 from .load import load_ir
 from .passing import CloneSession, Departure, Queued
 from .stateful import Counter, Meter, Register
@@ -26,6 +25,7 @@ from .v1model import RESUBMIT_LIMIT
 from .valuesets import ValueSet
 
 if TYPE_CHECKING:
+    from .interpreter import Interpreter
     from .trace.events import Tracer
 
 DROP_PORT = 511
@@ -51,6 +51,9 @@ class Program:
     @cached_property
     def interpreter(self) -> Interpreter:
         """Return what runs the program in Python. Raises :class:`~softswitch.errors.ProgramError`."""
+        # Switches whose packets run in C never need it.
+        from .interpreter import Interpreter
+
         return Interpreter(self.ir)
 
 
@@ -181,14 +184,8 @@ class Switch:
             self.native = native(self)
             self.ingress, self.egress = self.native.ingress, self.native.egress
         else:
-            recorder = None
-            if tracer is not None:
-                # Only traced switches need the events, whose classes take a tenth of a switch's start to build.
-                from .trace.recorder import Recorder
-
-                recorder = Recorder(self, spec, tracer)
-            self.ingress = partial(program.interpreter.ingress, self, recorder)
-            self.egress = partial(program.interpreter.egress, self, recorder)
+            self.ingress = partial(program.interpreter.ingress, self, tracer)
+            self.egress = partial(program.interpreter.egress, self, tracer)
 
     def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:
         """Return (port, packet) of everything that leaves in consequence of a packet, as if no queue ever filled."""

@@ -58,7 +58,7 @@ def calculated(slots: Slots, calculation: ir.Calculation) -> Get:
 
     def value(p: PacketState) -> Any:
         data = covered(p)
-        return p.services.calculations[name](data + p.data[p.offset :] if payload else data)
+        return p.switch.calculations[name](data + p.data[p.offset :] if payload else data)
 
     return value
 
@@ -67,4 +67,4 @@ def selected(slots: Slots, profile: str, selector: ir.Selector) -> Get:
     """Return the function for the hash that selects a member of a group."""
     fields = [(slots.number(ref.header, ref.field), width) for ref, width in selector.inputs]
     covered = gather([(slots.headers[slot.header].start, slot.at, width) for slot, width in fields])
-    return lambda p: p.services.selectors[profile](covered(p))
+    return lambda p: p.switch.selectors[profile](covered(p))

@@ -8,6 +8,7 @@ from typing import Any
 from softswitch import ir
 from softswitch.lookup import key_order
 from softswitch.tables import has_state
+from softswitch.trace import events, lookups
 
 from .calculations import selected
 from .packet import Done, Get, PacketState, Slots, Unfit, placed
@@ -16,8 +17,8 @@ from .statements import PipelineLeft, PlainStatements
 PlainNode = Callable[[PacketState], Any]
 """A table, a condition or a call of an action: a function that returns the next node, None at the end."""
 
-Runs = Mapping[int, tuple[str, Done, "PlainNode | None"]]
-"""The name, the function and the next node of each action, by its position in a table's calls."""
+Runs = Mapping[int, tuple[ir.Action, Done, "PlainNode | None"]]
+"""The action, its function and the next node of each action, by its position in a table's calls."""
 
 
 class PlainControl:
@@ -63,8 +64,8 @@ class PlainControl:
 
         def branch(p: PacketState) -> PlainNode | None:
             holds = condition(p)
-            if p.trace is not None:
-                p.trace.condition(text, position, holds)
+            if p.tell is not None:
+                p.tell(events.Condition(text, position, bool(holds)))
             return yes if holds else no
 
         return branch
@@ -78,8 +79,8 @@ class PlainControl:
         done, call = self._action(action), (0, *args)
 
         def run(p: PacketState) -> PlainNode | None:
-            if p.trace is not None:
-                p.trace.block()
+            if p.tell is not None:
+                p.tell(events.Block())
             p.args = call
             done(p)
             return following
@@ -92,21 +93,23 @@ class PlainControl:
         keys, search = [self._key(key) for key in spec.keys], _search(spec)
         runs, name, state = self._runs(spec), spec.name, has_state(spec)
         count = self._counting(spec)
-        choose = None if spec.profile is None else self._choosing(spec, spec.profile)
+        choose = None if spec.profile is None else self._choosing(spec.profile)
         counts_default = spec.default is not None and (spec.counters is not None or spec.meter is not None)
         hit, miss, base = (self._nodes[node] for node in (spec.next_on_hit, spec.next_on_miss, spec.next_base))
 
         def apply(p: PacketState) -> PlainNode | None:
-            table = p.services.tables[name]
+            table = p.switch.tables[name]
             key = [get(p) for get in keys]
             call = found = search(table, key) if keys else None
-            if p.trace is not None:
-                p.trace.applied(name, tuple(key), found)
+            if p.tell is not None:
+                p.tell(lookups.applied(spec, table, key, found))
             if choose is not None:
                 if found is not None:
                     if state:
                         count(p, found[1], True)
                     call = choose(p, found[0])
+                    if p.tell is not None:
+                        p.tell(lookups.chosen(spec, table, key, found, call))
             elif found is None:
                 call = table.default_cell[0]
                 if counts_default and call is not None:
@@ -116,8 +119,9 @@ class PlainControl:
             following = base
             if call is not None and call[0] in runs:
                 action, done, following = runs[call[0]]
-                if p.trace is not None:
-                    p.trace.ran(action, call)
+                if p.tell is not None:
+                    arguments = zip(action.params, call[1:], strict=False)
+                    p.tell(events.Ran(action.name, tuple((x.name, value, x.width) for x, value in arguments)))
                 p.args = call
                 done(p)
             if spec.by_hit:
@@ -140,8 +144,8 @@ class PlainControl:
         names = [action.name for action in actions]
         known = names if spec.profile is None else list(ir.profile_actions(self.program, spec.profile))
         nexts = [self._nodes[spec.next_by_action.get(action.id, spec.next_base)] for action in actions]
-        calls = zip(names, actions, nexts, strict=True)
-        return {known.index(name): (name, self._action(action.id), following) for name, action, following in calls}
+        calls = zip(actions, nexts, strict=True)
+        return {known.index(action.name): (action, self._action(action.id), following) for action, following in calls}
 
     def _counting(self, spec: ir.TableSpec) -> Callable[[PacketState, Any, bool], None]:
         """Return the function that changes an entry's own state. A meter of the default entry runs only if a controller
@@ -163,17 +167,14 @@ class PlainControl:
 
         return count
 
-    def _choosing(self, spec: ir.TableSpec, profile: str) -> Callable[[PacketState, Any], Any]:
+    def _choosing(self, profile: str) -> Callable[[PacketState, Any], Any]:
         """Return the function that chooses one of the calls of an action profile; None from an empty group."""
         selector = self.program.profiles[profile].selector
         select = None if selector is None else selected(self.slots, profile, selector)
 
         def choose(p: PacketState, cells: Any) -> Any:
             at = select(p) % len(cells) if select is not None and len(cells) > 1 else 0
-            call = cells[at][0] if cells else None
-            if p.trace is not None:
-                p.trace.chosen(spec.name, call)
-            return call
+            return cells[at][0] if cells else None
 
         return choose
 

@@ -195,7 +195,7 @@ class Expressions:
 
     def _register(self, register: str, index: Get) -> Get:
         def read(p: PacketState) -> Any:
-            array, at = p.services.registers[register], index(p)
+            array, at = p.switch.registers[register], index(p)
             return array.cells[at] if 0 <= at < array.size else 0
 
         return read

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from softswitch import ir
 from softswitch.errors import ProgramError
+from softswitch.trace import events
 from softswitch.v1model import NEVER_TRUNCATED
-
-if TYPE_CHECKING:
-    from softswitch.trace.recorder import Recorder
 
 ALWAYS = 0
 """The place of a value that is always 1: the validity of what belongs to no header."""
@@ -40,14 +38,14 @@ def placed(place: str) -> Iterator[None]:
 class PacketState:
     """A packet on its way through the pipelines.
 
-    ``services`` is the switch, or the recorder before it if the packet is traced; ``trace`` is None if it is not.
-    ``args`` are the action's position and its arguments. ``clone`` is a session's number with bit 15 set, and
-    ``clone_list``, ``again`` and ``digest`` are numbers of lists of fields; all of them are 0 for nothing to do.
-    ``grown`` has the bytes by which headers that came and went by name make the packet longer.
+    ``tell`` is called with every step if the packet is traced, and None if it is not. ``args`` are the action's
+    position and its arguments. ``clone`` is a session's number with bit 15 set, and ``clone_list``, ``again`` and
+    ``digest`` are numbers of lists of fields; all of them are 0 for nothing to do. ``grown`` has the bytes by which
+    headers that came and went by name make the packet longer.
     """
 
-    services: Any
-    trace: Recorder | None
+    switch: Any
+    tell: events.Tracer | None
     data: bytes
     now_ns: int
     values: list[Any]
@@ -66,9 +64,15 @@ class PacketState:
         other.values = self.values[:]
         return other
 
+    def discard(self, reason: str) -> None:
+        """Count the packet, or a copy that cannot be made of it, as dropped."""
+        if self.tell is not None:
+            self.tell(events.Dropped(reason))
+        self.switch.discard(reason)
+
     def drop(self, reason: str) -> NoReturn:
         """Count the packet as dropped, and end its way."""
-        self.services.discard(reason)
+        self.discard(reason)
         raise PacketDropped
 
 
@@ -105,11 +109,15 @@ class FieldSlot:
         def store(p: PacketState, value: Any) -> None:
             if not varies:
                 value = (value + half & mask) - half
-            if p.trace is not None:
-                p.trace.wrote(self.header, self.field.name, p.values[at], value)
+            if p.tell is not None:
+                p.tell(events.Wrote(f"{self.header}.{self.field.name}", p.values[at], value, self.width(value)))
             p.values[at] = value
 
         return store
+
+    def width(self, value: Any) -> int:
+        """Return the width of a value of the field, in bits."""
+        return self.field.width or 8 * len(value)
 
 
 class HeaderSlots:
@@ -136,14 +144,14 @@ class HeaderSlots:
 
     def invalidate(self, p: PacketState) -> None:
         """Make the header invalid, and its fields zero: a table's key reads zeros from an invalid header."""
-        if p.trace is not None:
-            p.trace.invalid(self.header.name, p.values[self.start])
+        if p.tell is not None and p.values[self.start]:
+            p.tell(events.Validity(self.header.name, False))
         p.values[self.start : self.end] = self.blank
 
     def validate(self, p: PacketState) -> None:
         """Make the header valid, with fields that are zero."""
-        if p.trace is not None:
-            p.trace.valid(self.header.name)
+        if p.tell is not None:
+            p.tell(events.Validity(self.header.name, True))
         p.values[self.start : self.end] = [1, *self.blank[1:]]
         self.end_others(p)
 
@@ -155,8 +163,8 @@ class HeaderSlots:
     def copy_from(self, p: PacketState, source: HeaderSlots) -> None:
         """Make the header equal to another one, validity included."""
         p.values[self.start : self.end] = p.values[source.start : source.end]
-        if p.trace is not None:
-            p.trace.copied(self.header.name, source.header.name, p.values[source.start])
+        if p.tell is not None:
+            p.tell(events.Copied(self.header.name, source.header.name, bool(p.values[source.start])))
 
     def equals(self, p: PacketState, other: HeaderSlots) -> bool:
         """Return whether both headers are invalid, or both are valid with the same fields."""

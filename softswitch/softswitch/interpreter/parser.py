@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from softswitch import ir
+from softswitch.trace import events
 from softswitch.v1model import PARSER_ERRORS, STATE_LIMIT
 
 from .expressions import ParserStopped, need
@@ -37,7 +38,10 @@ class PlainParser:
             if original:
                 error = stopped.error
                 code = self.program.errors.get(error, PARSER_ERRORS[error]) if isinstance(error, str) else error
-                p.services.parser_error(code)
+                if p.tell is not None:
+                    names = {code: name for name, code in self.program.errors.items()}
+                    p.tell(events.ParserError(names.get(code, str(code))))
+                p.switch.parser_error(code)
                 self.slots.set(p, "parser_error", code)
 
     def _state(self, state: ir.ParserState) -> State:
@@ -45,8 +49,8 @@ class PlainParser:
         choose = self._choice(state)
 
         def run(p: PacketState) -> str | None:
-            if p.trace is not None:
-                p.trace.state(state.name)
+            if p.tell is not None:
+                p.tell(events.State(state.name))
             for step in steps:
                 step(p)
             return choose(p)
@@ -66,7 +70,7 @@ class PlainParser:
                 if transition.value_set is None:
                     found = all(k & mask == value for k, (value, mask) in zip(key, transition.matches, strict=False))
                 else:
-                    members = p.services.value_sets[transition.value_set]
+                    members = p.switch.value_sets[transition.value_set]
                     masks = tuple(mask for _, mask in transition.matches)
                     found = key in members if masks == whole else members.masked(key, masks)
                 if found:
@@ -152,6 +156,7 @@ def _take(p: PacketState, held: HeaderSlots, length: Get | None) -> None:
             values[at] = ((number >> left) + half & mask) - half
         else:
             values[at] = (number >> left & (1 << 8 * extra) - 1).to_bytes(extra, "big")
-    if p.trace is not None:
-        p.trace.extracted(held.header.name, *p.values[held.start + 1 : held.end])
+    if p.tell is not None:
+        fields = tuple((slot.field.name, values[slot.at], slot.width(values[slot.at])) for slot in held.fields)
+        p.tell(events.Extracted(held.header.name, fields))
     held.end_others(p)

@@ -7,10 +7,12 @@ drop, unicast. Egress: clone, drop, deparse, recirculate, send.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from softswitch import ir
 from softswitch.passing import CloneSession, Departure, Queued
+from softswitch.trace import events
+from softswitch.trace.events import Tracer
 from softswitch.v1model import (
     EGRESS_CLONE,
     INGRESS_CLONE,
@@ -28,8 +30,7 @@ from .packet import FieldSlot, Get, PacketDropped, PacketState, Slots, placed
 from .parser import PlainParser
 from .statements import PlainStatements
 
-if TYPE_CHECKING:
-    from softswitch.trace.recorder import Recorder
+_AGAIN = {RECIRCULATED: "recirculated", RESUBMITTED: "resubmitted"}
 
 Kept = Sequence[tuple[int, Any]]
 """The metadata that a list of fields preserves: the places and values."""
@@ -75,41 +76,48 @@ class Interpreter:
 
     # ---------------------------------------------------------------------------------------------------------- ingress
 
-    def ingress(self, switch: Any, trace: Recorder | None, port: int, data: bytes, now_ns: int) -> list[Queued]:
+    def ingress(self, switch: Any, tell: Tracer | None, port: int, data: bytes, now_ns: int) -> list[Queued]:
         """Parse a packet, run ingress, and return what is to be queued."""
-        return self._enter(trace or switch, trace, port, data, now_ns, 0, ())
+        return self._enter(switch, tell, port, data, now_ns, 0, ())
 
     def _enter(
-        self, switch: Any, trace: Recorder | None, port: int, data: bytes, now_ns: int,
+        self, switch: Any, tell: Tracer | None, port: int, data: bytes, now_ns: int,
         kind: int, kept: Kept,
     ) -> list[Queued]:  # fmt: skip
         """Run ingress for a new packet (``kind`` 0), or for one that comes back with the values that were kept."""
         out: list[Queued] = []
         for _ in range(RESUBMIT_LIMIT + 1):
-            p = PacketState(switch, trace, data, now_ns, self.slots.blank[:])
-            if trace is not None:
-                trace.received(port, data, now_ns, kind)
+            p = PacketState(switch, tell, data, now_ns, self.slots.blank[:])
+            if tell is not None:
+                tell(events.Received(now_ns, port, data, _AGAIN.get(kind)))
             try:
                 if not 0 <= port <= switch.max_port:
                     p.drop("ingress port out of range")
                 self._begin(p, port, kind, kept)
                 self._parser.parse(p, original=True)
-                if trace is not None:
-                    trace.parsed(p.offset, len(data))
+                if tell is not None:
+                    tell(events.Parsed(p.offset, len(data) - p.offset))
                 self._verify(p)
                 self._ingress.run(p)
                 if p.clone:
                     out += self._ingress_clones(p, port)
-                for digest, values in self._digests:
-                    if p.digest == digest.id:
-                        switch.learn(now_ns, digest.name, digest.id, tuple(get(p) & mask for get, mask in values))
+                self._learn(p)
                 if not p.again:
                     return out + self._distribute(p)
             except PacketDropped:
                 return out
             kind, kept = RESUBMITTED, self._preserved(p, p.again)
-        switch.discard("resubmitted too often")
+        p.discard("resubmitted too often")
         return out
+
+    def _learn(self, p: PacketState) -> None:
+        """Report the digest that the packet generated, if it did."""
+        for digest, values in self._digests:
+            if p.digest == digest.id:
+                learnt = tuple(get(p) & mask for get, mask in values)
+                if p.tell is not None:
+                    p.tell(events.Digested(digest.name, learnt))
+                p.switch.learn(p.now_ns, digest.name, digest.id, learnt)
 
     def _begin(self, p: PacketState, port: int, kind: int, kept: Kept) -> None:
         """Set what the switch knows of a packet at the begin of ingress."""
@@ -117,7 +125,7 @@ class Interpreter:
             self.slots.set(p, "instance_type", kind)
             _restore(p, kept)
         else:
-            p.services.packet_counts[0] += 1
+            p.switch.packet_counts[0] += 1
             self.slots.set(p, "ingress_port", port)
             self.slots.set(p, "ingress_global_timestamp", p.now_ns // 1000)
         self.slots.set(p, "packet_length", len(p.data))
@@ -127,14 +135,14 @@ class Interpreter:
         for target, condition, value in self._verified:
             is_there = p.values[self.slots.headers[target.header].start] and condition(p)
             actual, wanted = p.values[target.at] & target.mask, value(p) if is_there else None
-            if p.trace is not None:
-                p.trace.checksum(target.header, target.field.name, wanted, actual)
+            if p.tell is not None:
+                p.tell(events.Checksum(f"{target.header}.{target.field.name}", wanted, actual))
             if wanted is not None and wanted != actual:
                 self.slots.set(p, "checksum_error", 1)
 
     def _distribute(self, p: PacketState) -> list[Queued]:
         """Return what becomes of a packet at the end of ingress."""
-        switch, slots = p.services, self.slots
+        switch, slots = p.switch, self.slots
         queue, group, port = (slots.get(p, name) for name in ("priority", "mcast_grp", "egress_spec"))
         if queue > 7:
             p.drop("priority out of range")
@@ -144,32 +152,32 @@ class Interpreter:
                 p.drop("multicast group without ports")
             slots.set(p, "instance_type", REPLICATED)
             p.truncated = NEVER_TRUNCATED  # truncation belongs to the packet, not to its replicas
-            if p.trace is not None:
-                p.trace.replicated(group, replicas, queue)
+            if p.tell is not None:
+                p.tell(events.Replicated(group, tuple(replicas), queue))
             return self._replicas(p, replicas, queue, self._length(p))
         if port == switch.drop_port:
             p.drop("ingress")
         slots.set(p, "instance_type", 0)
         length = self._length(p)
-        if p.trace is not None:
-            p.trace.queued(port, queue, length)
+        if p.tell is not None:
+            p.tell(events.Enqueued(port, queue, length))
         return [Queued(port, queue, length, p)]
 
     def _ingress_clones(self, original: PacketState, port: int) -> list[Queued]:
         """Return the copies made at the end of ingress: the received packet, parsed again; only listed metadata is
         kept."""
-        session = original.services.clone_sessions.get(original.clone & 0x7FFF)
+        session = original.switch.clone_sessions.get(original.clone & 0x7FFF)
         if session is None:
-            original.services.discard("clone session not configured")
+            original.discard("clone session not configured")
             return []
         # It is parsed as its original was, so that need not be reported again.
-        p = PacketState(original.services, None, original.data, original.now_ns, self.slots.blank[:])
+        p = PacketState(original.switch, None, original.data, original.now_ns, self.slots.blank[:])
         self.slots.set(p, "ingress_port", port)
         try:
             self._parser.parse(p, original=False)
         except PacketDropped:
             return []
-        p.trace = original.trace
+        p.tell = original.tell
         return self._clones(p, self._preserved(original, original.clone_list), session, INGRESS_CLONE, original.clone)
 
     def _clones(self, p: PacketState, kept: Kept, session: CloneSession, kind: int, number: int) -> list[Queued]:
@@ -179,8 +187,8 @@ class Interpreter:
         self.slots.set(p, "instance_type", kind)
         p.truncated = session.truncate_bytes or NEVER_TRUNCATED
         made = self._replicas(p, session.replicas, session.queue, self._length(p))
-        if p.trace is not None:
-            p.trace.cloned(number & 0x7FFF, made)
+        if p.tell is not None:
+            p.tell(events.Cloned(number & 0x7FFF, tuple((copy.port, copy.queue) for copy in made)))
         return made
 
     def _replicas(self, p: PacketState, replicas: Sequence[tuple[int, int]], queue: int, length: int) -> list[Queued]:
@@ -202,14 +210,14 @@ class Interpreter:
     # ----------------------------------------------------------------------------------------------------------- egress
 
     def egress(
-        self, switch: Any, trace: Recorder | None,
+        self, switch: Any, tell: Tracer | None,
         queued: Queued, enqueued_ns: int, now_ns: int, enq_depth: int, deq_depth: int,
     ) -> list[Departure]:  # fmt: skip
         """Return what leaves once a packet's turn has come, and what is to be queued again."""
         p: PacketState = queued.context
         p.now_ns = now_ns
-        if trace is not None:
-            trace.departing(queued.port, queued.queue, enqueued_ns, now_ns, enq_depth, deq_depth)
+        if tell is not None:
+            tell(events.Departing(queued.port, queued.queue, now_ns - enqueued_ns, enq_depth, deq_depth))
         for name, value in (
             ("egress_port", queued.port),
             ("egress_global_timestamp", now_ns // 1000),
@@ -229,27 +237,28 @@ class Interpreter:
             if p.clone:
                 requeue = self._egress_clones(p)
             if self.slots.get(p, "egress_spec") == switch.drop_port:
-                p.services.discard("egress")
+                p.discard("egress")
                 return [Departure(queued.port, None, requeue)] if requeue else []
             packet = self._deparse(p)
         except PacketDropped:
             return []
         if p.again:
-            if trace is not None:
-                trace.recirculated(packet)
+            if tell is not None:
+                tell(events.Recirculated(packet))
             kept = self._preserved(p, p.again)
-            requeue = [*requeue, *self._enter(p.services, trace, 0, packet, now_ns, RECIRCULATED, kept)]
+            requeue = [*requeue, *self._enter(switch, tell, 0, packet, now_ns, RECIRCULATED, kept)]
             return [Departure(queued.port, None, requeue)]
         packet = packet[: p.truncated]
-        if trace is not None:
-            trace.sent(queued.port, packet, [(held.header.name, p.values[held.start]) for held in self._emitted])
+        if tell is not None:
+            emitted = tuple(held.header.name for held in self._emitted if p.values[held.start])
+            tell(events.Sent(queued.port, packet, emitted))
         switch.packet_counts[1] += 1
         return [Departure(queued.port, packet, requeue)]
 
     def _egress_clones(self, p: PacketState) -> list[Queued]:
-        session = p.services.clone_sessions.get(p.clone & 0x7FFF)
+        session = p.switch.clone_sessions.get(p.clone & 0x7FFF)
         if session is None:
-            p.services.discard("clone session not configured")
+            p.discard("clone session not configured")
             return []
         return self._clones(p.copied(), self._preserved(p, p.clone_list), session, EGRESS_CLONE, p.clone)
 

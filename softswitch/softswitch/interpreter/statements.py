@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from softswitch import ir
+from softswitch.trace import events
 from softswitch.v1model import LOOP_LIMIT, OPERATORS, check_jumps, check_primitive
 
 from .calculations import calculated
@@ -35,22 +36,22 @@ class PlainStatements:
         """Return the function for the statements of an action. Raises :class:`~softswitch.errors.ProgramError`."""
         jumps = check_jumps(body)
         steps = [self._jump(x, jumps[at]) if at in jumps else self.primitive(x) for at, x in enumerate(body)]
-        told = [(x.op, x.origin.text, str(x.origin)) if x.origin else (x.op, None, None) for x in body]
+        told = [_statement(primitive) for primitive in body]
 
         def run(p: PacketState) -> None:
-            if p.trace is None:
+            if p.tell is None:
                 for step in steps:
                     step(p)
             else:
                 for step, what in zip(steps, told, strict=True):
-                    p.trace.statement(*what)
+                    p.tell(what)
                     step(p)
 
         def run_with_jumps(p: PacketState) -> None:
             at = back = 0
             while at < len(steps):
-                if p.trace is not None and at not in jumps:
-                    p.trace.statement(*told[at])
+                if p.tell is not None and at not in jumps:
+                    p.tell(told[at])
                 to = steps[at](p)
                 if to is not None and to <= at:
                     back += 1
@@ -222,11 +223,11 @@ class PlainStatements:
         replicas = None if group is None else self.slots.field(group.header, group.field).at
 
         def mark(p: PacketState) -> None:
-            p.values[port] = p.services.drop_port
+            p.values[port] = p.switch.drop_port
             if replicas is not None:
                 p.values[replicas] = 0
-            if p.trace is not None:
-                p.trace.marked()
+            if p.tell is not None:
+                p.tell(events.Marked())
 
         return mark
 
@@ -297,12 +298,12 @@ class PlainStatements:
             raise Unfit(f"counter '{name}' is direct")
 
         def count(p: PacketState) -> None:
-            counter, at = p.services.counters[name], chosen(p)
+            counter, at = p.switch.counters[name], chosen(p)
             if _in_range(p, at, counter.size, f"counter {name}"):
                 counter.packet_counts[at] += 1
                 counter.byte_counts[at] += len(p.data)
-                if p.trace is not None:
-                    p.trace.counted(name, at)
+                if p.tell is not None:
+                    p.tell(events.Counted(name, at))
 
         return count
 
@@ -310,10 +311,10 @@ class PlainStatements:
         put, name, chosen = self.target(target), self._object(array, "register_array"), self.value(index)
 
         def read(p: PacketState) -> None:
-            register, at = p.services.registers[name], chosen(p)
+            register, at = p.switch.registers[name], chosen(p)
             if _in_range(p, at, register.size, f"register {name}"):
-                if p.trace is not None:
-                    p.trace.register_read(name, at, register.cells[at])
+                if p.tell is not None:
+                    p.tell(events.RegisterRead(name, at, register.cells[at]))
                 put(p, register.cells[at])
 
         return read
@@ -323,11 +324,11 @@ class PlainStatements:
         mask = (1 << self.program.registers[name].width) - 1
 
         def write(p: PacketState) -> None:
-            register, at = p.services.registers[name], chosen(p)
+            register, at = p.switch.registers[name], chosen(p)
             if _in_range(p, at, register.size, f"register {name}"):
                 new = value(p) & mask
-                if p.trace is not None:
-                    p.trace.register_written(name, at, register.cells[at], new)
+                if p.tell is not None:
+                    p.tell(events.RegisterWritten(name, at, register.cells[at], new))
                 register.cells[at] = new
 
         return write
@@ -338,7 +339,7 @@ class PlainStatements:
             raise Unfit(f"meter '{name}' is direct")
 
         def execute(p: PacketState) -> None:
-            meter, at = p.services.meters[name], chosen(p)
+            meter, at = p.switch.meters[name], chosen(p)
             if _in_range(p, at, meter.size, f"meter {name}"):
                 put(p, meter.execute(at, len(p.data), p.now_ns))
 
@@ -360,7 +361,7 @@ class PlainStatements:
         def draw(p: PacketState) -> None:
             first, last = low(p) & _WORD, high(p) & _WORD
             if first <= last:  # an empty interval leaves the destination unchanged
-                put(p, p.services.random.randint(first, last))
+                put(p, p.switch.random.randint(first, last))
 
         return draw
 
@@ -368,12 +369,28 @@ class PlainStatements:
         if not isinstance(text, ir.Text) or not isinstance(values, ir.Vector):
             raise Unfit("a string and its values are expected")
         message, items = text.value, [self.value(item) for item in values.items]
-        return lambda p: p.services.log(message, *(int(item(p)) for item in items))
+
+        def log(p: PacketState) -> None:
+            given = [int(item(p)) for item in items]
+            if p.tell is not None:
+                p.tell(events.Logged(p.switch.filled(message, given)))
+            p.switch.log(message, *given)
+
+        return log
+
+
+def _statement(primitive: ir.Primitive) -> events.Statement:
+    origin = primitive.origin
+    if origin is None:
+        return events.Statement(primitive.op, None)
+    return events.Statement(origin.text or primitive.op, str(origin))
 
 
 def _in_range(p: PacketState, at: int, size: int, what: str) -> bool:
     """Return whether an index is in range. One that is not is counted, and nothing else happens."""
     if 0 <= at < size:
         return True
-    p.services.overrun(what)
+    if p.tell is not None:
+        p.tell(events.Overrun(what))
+    p.switch.overrun(what)
     return False

@@ -5,7 +5,6 @@ The interpreter of a switch made with ``Switch(program, tracer=...)`` reports ev
 """
 
 from .events import Event, Tracer
-from .recorder import Recorder
 from .text import Span, TraceText, plain
 
-__all__ = ["Event", "Recorder", "Span", "TraceText", "Tracer", "plain"]
+__all__ = ["Event", "Span", "TraceText", "Tracer", "plain"]
