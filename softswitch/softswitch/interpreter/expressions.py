@@ -211,10 +211,11 @@ class Expressions:
             return lambda p: 0 if (held := chosen(p)) is None else p.values[slots[held.header.name].at]
         if op[:2] in ("==", "!=") and (compare := self._equality(expr, left, right)) is not None:
             return compare
-        if op == "&" and isinstance(left, ir.FieldRef) and isinstance(right, ir.Const):
-            slot = self.slots.number(left.header, left.field)
-            if not slot.half and slot.mask & right.value == slot.mask:
-                return slot.get()  # p4c masks much that fits
+        if op == "&" and isinstance(right, ir.Const):
+            left = unmasked(left, right.value)
+            slot = self.slots.number(left.header, left.field) if isinstance(left, ir.FieldRef) else None
+            if slot is not None and not slot.half and slot.mask & right.value == slot.mask:
+                return slot.get()
         a = self.value(left)
         if op in _CASTS:
             if not isinstance(right, ir.Const) or not 1 <= right.value <= ir.MAX_WIDTH:
@@ -283,6 +284,15 @@ class Expressions:
         """Return the place of a field of variable length, None for any other expression."""
         slot = self.slots.field(expr.header, expr.field) if isinstance(expr, ir.FieldRef) else None
         return slot if slot is not None and slot.field.varbit else None
+
+
+def unmasked(expr: ir.Expr, mask: int) -> ir.Expr:
+    """Return an expression with the same bits in ``mask``, without what p4c masks more than once."""
+    while isinstance(expr, ir.Op) and expr.op == "&" and expr.left is not None and isinstance(expr.right, ir.Const):
+        if expr.right.value & mask != mask:
+            break
+        expr = expr.left
+    return expr
 
 
 def _equal(p: PacketState, one: Sequence[HeaderSlots] | None, other: Sequence[HeaderSlots] | None) -> bool:

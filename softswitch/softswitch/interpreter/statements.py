@@ -9,7 +9,7 @@ from softswitch.trace import events
 from softswitch.v1model import LOOP_LIMIT, OPERATORS, check_jumps, check_primitive
 
 from .calculations import calculated
-from .expressions import Expressions, OneHeader
+from .expressions import Expressions, OneHeader, unmasked
 from .packet import Done, HeaderSlots, PacketState, Slots, Unfit, placed
 
 _WORD = (1 << 64) - 1
@@ -81,8 +81,20 @@ class PlainStatements:
     # ------------------------------------------------------------------------------------------------------- assignment
 
     def _assign(self, target: ir.Expr, expr: ir.Expr) -> Done:
-        put, value = self.target(target), self.value(expr)
-        return lambda p: put(p, value(p))
+        put = self.target(target)
+        if not isinstance(target, ir.FieldRef):
+            value = self.value(expr)
+            return lambda p: put(p, value(p))
+        slot = self.slots.field(target.header, target.field)
+        at, mask, half, value = slot.at, slot.mask, slot.half, self.value(unmasked(expr, slot.mask))
+
+        def assign(p: PacketState) -> None:
+            new = value(p)
+            if p.tell is not None:
+                put(p, new)
+            p.values[at] = (new + half & mask) - half
+
+        return assign
 
     _modify_field = _assign
 
