@@ -17,6 +17,7 @@ from echelon.p4program import constants, program
 from echelon_tofino.emulator import TofinoSwitch, load_assembly
 from softswitch import Program, Switch, load_program
 from softswitch.lookup import KeyElement
+from tests.engines import fast_switch
 
 HOSTS = [0x0A000001, 0x0A000002, 0x0A000003]
 MAC = int.from_bytes(MACS[2], "big")
@@ -171,7 +172,7 @@ class OnV1model(DataPlane):
 
     def __init__(self, loaded: Program, counter: str, hold_us: int = 1) -> None:
         super().__init__(hold_us)
-        self.switch = Switch(loaded)
+        self.switch = fast_switch(loaded)
         self._dropped = self.switch.counters[counter]
 
     def insert(self, table: str, key: tuple[KeyElement, ...], action: str, args: list[int], priority: int = 0) -> None:

@@ -21,10 +21,11 @@ from echelon.lowering.intent import QueueSetting
 from echelon.lowering.parts import hold_part
 from echelon.p4program import constants, program
 from echelon.targets.virtual import Urgency
-from softswitch import Program, Switch, load_program
+from softswitch import Program, load_program
 from softswitch.tm import QueueConfig
 from softswitch.virtual import EventLoop, VirtualFabric
 from tests.drawing import examples
+from tests.engines import fast_switch
 
 MS = 1_000_000
 RATE_BPS = 10_000_000
@@ -69,7 +70,7 @@ class Run:
     def __post_init__(self) -> None:
         self.loop = EventLoop()
         network = VirtualFabric(self.loop)
-        self.switch = Switch(self.compiled)
+        self.switch = fast_switch(self.compiled)
         node = network.add_switch("s", self.switch)
         self.host = network.add_host("h1", self._answered)
         self.sent = 0

@@ -16,6 +16,7 @@ from reference.frames import MACS, ipv4, shim, tcp, udp
 from echelon.p4program import program
 from softswitch import Program, Switch, load_program
 from tests.drawing import examples
+from tests.engines import fast_switch
 
 HOSTS = [0x0A000001, 0x0A000002, 0x0A000003]
 C = "EchelonIngress.classifier."
@@ -213,7 +214,7 @@ steps = st.lists(
 
 
 def compare(compiled: Program, sequence: list[Step]) -> Iterator[str]:
-    switch = Switch(compiled)
+    switch = fast_switch(compiled)
     twin = configure(switch)
     now_us = 0
     waiting: dict[tuple[int, int], list[tuple[object, Queued, int]]] = {}

@@ -18,6 +18,7 @@ from echelon.lowering.parts import hold_part, hold_us
 from echelon.p4program import constants, program
 from softswitch import Program, Switch, load_program
 from tests.drawing import examples
+from tests.engines import fast_switch
 
 SRC, DST, PORT = 0x0A000001, 0x0A000002, 3
 ALONE, DRAIN = constants()["SHIM_FLAG_ALONE"], constants()["SHIM_FLAG_DRAIN"]
@@ -44,7 +45,7 @@ def ranked(compiled: Program) -> Switch:
     """Return a switch with SHIM_FLOW and OTHER by shim, TCP_FLOW and more by bytes, all late from their start, to
     one port.
     """
-    switch = Switch(compiled)
+    switch = fast_switch(compiled)
     i = "EchelonIngress."
     c = i + "classifier."
 

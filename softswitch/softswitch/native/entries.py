@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from softswitch import ir
-from softswitch.compiler.apply import profile_actions
 from softswitch.lookup import Call, Entry
 from softswitch.profiles import ActionProfile
 from softswitch.stateful import MeterCell, MeterConfig
@@ -73,7 +72,7 @@ class Choices:
         self._memory = memory
         self._number = number
         self._widths = [
-            [words(param.width) for param in params] for params in profile_actions(spec, profile.name).values()
+            [words(param.width) for param in params] for params in ir.profile_actions(spec, profile.name).values()
         ]
         self._calls: dict[int, list[Any]] = {}
         """[cell, number, uses], by the identity of the cell."""
