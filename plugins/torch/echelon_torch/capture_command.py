@@ -194,13 +194,13 @@ def _write(directory: Path, files: Mapping[str, bytes]) -> None:
 
 _NAMED = 4
 _BUSY = 0.05
-"""The part of computing without a processor from which on a capture is called one on a busy machine."""
+"""The part of an iteration without a processor from which on a capture is called one on a busy machine."""
 
 
 def _busy(described: Mapping[str, Any]) -> str | None:
     """Return a warning, with figures, if ranks had to wait for processors."""
     by_rank = described["by_rank"]
-    times = [(each["rank"], each["without_processor_s"]["median"], each["compute_s"]["median"]) for each in by_rank]
+    times = [(each["rank"], each["without_processor_s"]["median"], each["iteration_s"]["median"]) for each in by_rank]
     late = [(rank, waited_s, all_s) for rank, waited_s, all_s in times if waited_s > _BUSY * all_s]
     if not late:
         return None
@@ -210,7 +210,7 @@ def _busy(described: Mapping[str, Any]) -> str | None:
     )
     more = f" and {len(late) - _NAMED} more ranks" if len(late) > _NAMED else ""
     return (
-        f"the machine was busy: of their computing, ranks waited for a processor: {said}{more}. The times are too long "
+        f"the machine was busy: of an iteration, ranks waited for a processor: {said}{more}. The times are too long "
         "by about as much (capture where nothing else runs, or with a higher priority)"
     )
 
