@@ -48,8 +48,9 @@ class SocketOptions:
             now = one.getsockopt(socket.IPPROTO_IP, socket.IP_TOS)
             one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, self.dscp << 2 | now & _ECN)
         if self.window_bytes is not None:
-            # A buffer that is set does not grow by itself, and the window with it. Twice: for what holds the bytes.
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2 * self.window_bytes)
+            # The kernel may raise the clamp again, but no window is larger than its buffer, which does not grow once it
+            # was set. Half: the kernel doubles what is asked for.
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.window_bytes // 2)
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, self.window_bytes)
         if self.unsent_bytes is not None:
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, self.unsent_bytes)
