@@ -85,7 +85,7 @@ class DataPlane(ABC):
     def connection(self, ends: tuple[int, int, int, int], number: int, head_bytes: int, gap_us: int) -> None:
         at = self.ingress + "classifier."
         # A Tofino counts what is sent again, too: sequence numbers do not count here.
-        timing = [ticks(gap_us), head_bytes] if self.is_tna else [gap_us, head_bytes, 0]
+        timing = [ticks(gap_us), head_bytes] if self.is_tna else [gap_us, head_bytes, 0, 0]
         self.insert(at + "tcp_connection", ends, at + "set_connection", [number, number, 1, *timing])
 
     def segment(self, connection: int, start: int, end: int, flow: int) -> None:

@@ -55,7 +55,7 @@ def ranked(compiled: Program) -> Switch:
     for flow in (SHIM_FLOW, OTHER):
         insert(c + "shim_flow", (1, flow), c + "set_flow", [flow])
         insert(i + "flow.flow", (flow,), "deadline", [PORT, 2, flow, 0, 0, 0, 63])
-    insert(c + "tcp_connection", (SRC, DST, 100, 200), c + "set_connection", [7, 2, 1, (1 << 32) - 1, 1 << 31, 0])
+    insert(c + "tcp_connection", (SRC, DST, 100, 200), c + "set_connection", [7, 2, 1, (1 << 32) - 1, 1 << 31, 0, 0])
     # Flow after flow of five packets on one connection, each second one in a queue of its own.
     for place in range(10):
         flow, ends = TCP_FLOW + place, (4500 * place, 4500 * place + 4499)
