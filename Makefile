@@ -190,9 +190,12 @@ p4: p4-rankings
 	mkdir -p p4src/build/v1model-aggregation
 	cd p4src/v1model && p4c-bm2-ss --std p4-16 --arch v1model -DAGGREGATION -o ../build/v1model-aggregation/echelon.json \
 		--p4runtime-files ../build/v1model-aggregation/echelon.p4info.txtpb echelon.p4
+	cd p4src/dscp && p4c-bm2-ss --std p4-16 --arch v1model --Wdisable=unused -o ../build/dscp/echelon.json \
+		--p4runtime-files ../build/dscp/echelon.p4info.txtpb dscp.p4
 	$(RUN)/python -c 'from pathlib import Path; from echelon.p4program import source_digest; \
 		[(Path("p4src/build") / name / "SOURCE.sha256").write_text(source_digest(Path("p4src")) + "\n") \
-			for name in ("v1model", "v1model-aggregation")]'
+			for name in ("v1model", "v1model-aggregation")]; \
+		Path("p4src/build/dscp/SOURCE.sha256").write_text(source_digest(Path("p4src"), "dscp") + "\n")'
 	for name in ecn monitor priority; do (cd examples/exercises/queues/solution && \
 		p4c-bm2-ss --std p4-16 --arch v1model --Wdisable=unused -I .. -o $$name.json $$name.p4) || exit 1; done
 
