@@ -217,10 +217,14 @@ p4-tofino: p4-rankings
 
 # Recompile the agent's program for the kernel (on Debian: apt-get install clang llvm libbpf-dev), and record its source.
 BPF := plugins/torch/echelon_torch/agent/bpf
+RANKS := controller/echelon/lab/endhosts/ranks.h p4src/shared/constants.h p4src/v1model/sizes_v1model.h
 bpf:
 	cd $(BPF) && clang -O2 -g -target bpf -mcpu=v2 -Wall -I/usr/include/$$(uname -m)-linux-gnu -fdebug-prefix-map=$$PWD=. \
 		-c connections.bpf.c -o connections.bpf.o && llvm-strip -g connections.bpf.o
-	cd $(BPF) && sha256sum connections.bpf.c >SOURCE.sha256
+	cd $(BPF) && clang -O2 -g -target bpf -mcpu=v2 -Wall -I/usr/include/$$(uname -m)-linux-gnu -fdebug-prefix-map=$$PWD=. \
+		$(foreach file,$(RANKS),-iquote $(dir ../../../../../$(file))) \
+		-c ranks.bpf.c -o ranks.bpf.o && llvm-strip -g ranks.bpf.o
+	cd $(BPF) && sha256sum connections.bpf.c ranks.bpf.c $(RANKS:%=../../../../../%) >SOURCE.sha256
 
 # Write what the program compiled for Tofino takes of the chips into docs/tofino.md, with its picture.
 p4-report: $(STAMP)

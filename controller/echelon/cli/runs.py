@@ -155,8 +155,6 @@ def _run(
         scenario = replace(scenario, policies=tuple(dict.fromkeys(policy_choice(text) for text in policies)))
     if scale is not None:
         scenario = _scaled(scenario, scale, fabric)
-    if target != FLUID and (limits := TARGETS[target].limits):
-        typer.echo(f"target {target}: {limits}", err=True)
     if fabric == VIRTUAL and target != FLUID:
         _estimate(scenario, target, yes)
     with _writing(out):
@@ -165,6 +163,8 @@ def _run(
         from echelon.lab.hosts.workers.others import maker_of
 
         in_private(maker_of(scenario))
+    if target != FLUID and (limits := TARGETS[target].limits):
+        typer.echo(f"target {target}: {limits}", err=True)
     with progress, _writing(out):
         comparison = compare(
             scenario,

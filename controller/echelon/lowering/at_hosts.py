@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Self
 
 from echelon.fabric.choices.addressed import next_hop
 from echelon.fabric.model import Fabric
 from echelon.lowering.capabilities import Capabilities, LoweringError
-from echelon.lowering.identity import Identity
+from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
 from echelon.p4program import constants
 from echelon.plan import FlowPlan, Plan
 from echelon.policies.levels import MIN_SHARE, strict
@@ -60,7 +60,24 @@ class HostRule:
 
     def to_document(self) -> dict[str, Any]:
         """Return the rule as JSON."""
-        return asdict(self)
+        document = asdict(self)
+        if isinstance(self.identity, SegmentIdentity):
+            document["identity"]["idle_gap_s"] = str(self.identity.idle_gap_s)
+        return document
+
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any]) -> Self:
+        """Return what `to_document` returned."""
+        given, identity = dict(document), dict(document["identity"])
+        if "idle_gap_s" in identity:
+            reported = identity["reported"]
+            identity["idle_gap_s"] = Fraction(identity["idle_gap_s"])
+            identity["reported"] = None if reported is None else tuple((one, other) for one, other in reported)
+            given["identity"] = SegmentIdentity(**identity)
+        else:
+            given["identity"] = ShimIdentity(**identity)
+        given["levels"] = tuple(KeyRange(*level) for level in document["levels"])
+        return cls(**given)
 
 
 def lower_at_hosts(

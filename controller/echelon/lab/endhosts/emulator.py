@@ -12,7 +12,6 @@ from fractions import Fraction
 from functools import partial
 from itertools import chain
 
-from echelon.errors import RunError
 from echelon.execution import (
     Completion,
     Instruction,
@@ -41,7 +40,7 @@ from echelon.lab.endhosts.carriers import (
 )
 from echelon.lab.endhosts.cross_traffic import CrossTraffic
 from echelon.lab.endhosts.native import NativeEnds, knows
-from echelon.lab.endhosts.ranks import HostRanks
+from echelon.lab.endhosts.ranks import HostRanks, emulated
 from echelon.lab.endhosts.shim import FlowAddress, background_frame
 from echelon.lab.endhosts.tcp.sender import TcpSettings
 from echelon.lab.endhosts.transport import NS_PER_S
@@ -133,7 +132,7 @@ class TrainingEmulator:
         if native is not None and is_plain and all(map(knows, orders)):
             self._ends = NativeEnds(native, fabric.hosts)
         if ranked_at_hosts is not None:
-            self._rank([*chain.from_iterable(ranked_at_hosts.values())])
+            self._rank(emulated(chain.from_iterable(ranked_at_hosts.values())))
         network = HostNetwork(clock, fabric, self.hosts, several, self._ends)
         self._trees = trees or {}
         self._carriers = {job.name: self._carrier(network, job, identities) for job in jobs}
@@ -148,12 +147,6 @@ class TrainingEmulator:
         """The cross traffic, and what becomes of its flows until the end."""
 
     def _rank(self, rules: Sequence[HostRule]) -> None:
-        by_bytes = next((rule for rule in rules if not isinstance(rule.identity, ShimIdentity)), None)
-        if by_bytes is not None:
-            raise RunError(
-                f"job {by_bytes.job}: is recognised by bytes, but emulated hosts rank flows with a shim only (write "
-                "'recognition: {by: shim}', or let switches rank)"
-            )
         for name, host in self.hosts.items():
             host.ranks = HostRanks(name, rules)
         if self._ends is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
 
+from echelon.errors import RunError
 from echelon.lab.endhosts.shim import STRAGGLER_FROM, UNSTAMPED, DataSegment
 from echelon.lowering.at_hosts import HostRule
 from echelon.lowering.identity import ShimIdentity
@@ -44,6 +45,18 @@ def packed(rule: HostRule) -> bytes:
         *(queues + [0] * (_LEVELS - len(queues))),
         len(keys),
     )
+
+
+def emulated(rules: Iterable[HostRule]) -> tuple[HostRule, ...]:
+    """Return the rules. Raise `RunError` for one that emulated hosts do not have: of a flow without a shim."""
+    found = tuple(rules)
+    for rule in found:
+        if not isinstance(rule.identity, ShimIdentity):
+            raise RunError(
+                f"job {rule.job}: is recognised by bytes, but emulated hosts rank flows with a shim only (write "
+                "'recognition: {by: shim}', or let switches rank)"
+            )
+    return found
 
 
 def _signed(number: int) -> int:

@@ -22,6 +22,7 @@ from echelon.errors import RunError
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Flow, Job
 from echelon.lab.endhosts.agreement import Agreement
+from echelon.lab.endhosts.ranks import CONTROL, HostRanks
 from echelon.lab.endhosts.shim import (
     DISCARD_PORT,
     SHIM_AT,
@@ -83,6 +84,7 @@ class Datagram(NamedTuple):
     source_port: int
     destination: str
     payload: bytes
+    code_point: int = 0
 
     @property
     def frame_bytes(self) -> int:
@@ -134,7 +136,8 @@ class PacedSockets:
         sender = self._sockets.get(datagram.source_port)
         if sender is None:
             sender = self._sockets[datagram.source_port] = self._open(datagram.source_port)
-        sender.sendto(datagram.payload, (datagram.destination, SHIM_PORT))
+        tos = (socket.IPPROTO_IP, socket.IP_TOS, _INT.pack(datagram.code_point << 2 | ECT0))
+        sender.sendmsg([datagram.payload], [tos] if datagram.code_point else [], 0, (datagram.destination, SHIM_PORT))
 
     def _open(self, port: int) -> socket.socket:
         sender = self._closing.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
@@ -156,6 +159,9 @@ class ShimSockets:
         """Arrival time of the packet that is being processed."""
         self.flows = FlowEnds(assignment.host, loop)
         """Ends of the flows here."""
+        rules = assignment.rules
+        self.ranks = None if rules is None else HostRanks(assignment.host, rules)
+        """What marks packets with their ranks; None: switches rank."""
         self.agreement = Agreement(loop)
         """The host's knowledge about the iterations of its jobs."""
         ipv4 = assignment.addresses[assignment.host]
@@ -225,8 +231,11 @@ class ShimSocketCarrier:
         destination, payloads = assignment.addresses[flow.dst], ShimPayloads(key)
 
         def transmit(segment: DataSegment) -> None:
-            payload = payloads.data(segment, self.sockets.agreement.stamp(key))
-            self.sockets.outgoing.send(Datagram(self._port, destination, payload))
+            stamp, code_point, ranks = self.sockets.agreement.stamp(key), 0, self.sockets.ranks
+            if ranks is not None:
+                code_point, stamp = ranks.mark(self.sockets.loop.now_ns, key, segment, stamp)
+            datagram = Datagram(self._port, destination, payloads.data(segment, stamp), code_point)
+            self.sockets.outgoing.send(datagram)
 
         sender = FlowSender(
             flow.size_bytes,
@@ -254,7 +263,8 @@ class ShimSocketCarrier:
 
         def acknowledge(segment: AckSegment) -> None:
             payload = payloads.ack(segment, self.sockets.agreement.stamp(key))
-            self.sockets.outgoing.send(Datagram(self._port, source, payload))
+            code_point = 0 if self.sockets.ranks is None else CONTROL
+            self.sockets.outgoing.send(Datagram(self._port, source, payload, code_point))
 
         def on_complete() -> None:
             self._events.received(flow.name, iteration, self.sockets.arrived_ns)
@@ -286,6 +296,7 @@ _TOTAL_RETRANSMITS_AT = 100
 _REORDERINGS_SEEN_AT = 220
 _ECN = Path("/proc/sys/net/ipv4/tcp_ecn")
 _U32 = struct.Struct("=I")
+_INT = struct.Struct("=i")
 
 
 @dataclass(slots=True)
