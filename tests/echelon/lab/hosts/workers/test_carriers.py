@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from itertools import count
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from echelon.errors import RunError
 from echelon.jobs.graph import ComputeUnit, Flow, Job
+from echelon.lab.endhosts.ranks import CONTROL
 from echelon.lab.endhosts.shim import SHIM_PORT, SHIM_VERSION, DataSegment, ShimPayloads, flow_key
 from echelon.lab.hosts.loop import RealTimeLoop
 from echelon.lab.hosts.workers.messages import Assignment, ShimCarriage, TcpCarriage
@@ -25,6 +27,9 @@ from echelon.lab.hosts.workers.sockets import (
     shim_carriers,
     tcp_carriers,
 )
+from echelon.lowering.at_hosts import HostRule
+from echelon.lowering.identity import ShimIdentity
+from echelon.processes import ECT0
 
 PATIENCE_NS = 30_000_000_000
 SIZES = {"f": 300_000, "g": 1, "h": 40_000}
@@ -223,6 +228,48 @@ def test_frames_go_out_at_the_hosts_rate_and_in_order() -> None:
         loop.run()
     assert [number for number, _ in arrivals] == list(range(frames))
     assert all(at_ns >= began_ns + number * 1_000_000 for number, at_ns in arrivals)
+
+
+def test_datagrams_carry_their_code_point() -> None:
+    loop, addresses, code_points = RealTimeLoop(), places(), (0, 8, 56, 0, 24)
+    with ExitStack() as sockets, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind((addresses["h2"], SHIM_PORT))
+        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        receiver.settimeout(PATIENCE_NS / 1e9)
+        paced = PacedSockets(loop, addresses["h1"], 10**12, sockets)
+        for number, code_point in enumerate(code_points):
+            paced.send(Datagram(40000, addresses["h2"], bytes([number]), code_point))
+        loop.at(loop.now_ns + 1_000_000, loop.stop)
+        loop.run()
+        for number, code_point in enumerate(code_points):
+            payload, [(_, _, tos)], _, _ = receiver.recvmsg(10, 100)
+            assert (payload[0], tos[0]) == (number, code_point << 2 | ECT0)
+
+
+def test_a_host_that_ranks_marks_data_by_its_rules_and_acknowledgements_as_control() -> None:
+    loop, addresses = RealTimeLoop(), places()
+    rules = tuple(
+        HostRule("job", name, "h1", ShimIdentity(SHIM.number, SHIM.flows[name]), queue=queue)
+        for name, queue in (("f", 3), ("g", 5))
+    )
+    sent: dict[str, set[int]] = {"h1": set(), "h2": set()}
+    recorders = {host: Recorder(2, loop) for host in addresses}
+    with ExitStack() as sockets:
+        carriers = {}
+        for host, recorder in recorders.items():
+            of = replace(assignment(host, addresses), rules=rules if host == "h1" else ())
+            carriers[host] = shim_carriers(loop, of, {"job": (JOB, SHIM, recorder.events)}, sockets)["job"]
+            outgoing, give = carriers[host].sockets.outgoing, carriers[host].sockets.outgoing.send  # type: ignore[attr-defined]
+
+            def noted(datagram: Datagram, host: str = host, give: Any = give) -> None:
+                sent[host].add(datagram.code_point)
+                give(datagram)
+
+            outgoing.send = noted
+        for name in ("f", "g"):
+            carriers["h1"].send(flow(name), 1)
+        loop.run()
+    assert sent == {"h1": {3 << 3, 5 << 3}, "h2": {CONTROL}}
 
 
 def test_a_connection_that_cannot_be_made_is_named() -> None:
