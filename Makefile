@@ -190,9 +190,12 @@ p4: p4-rankings
 	mkdir -p p4src/build/v1model-aggregation
 	cd p4src/v1model && p4c-bm2-ss --std p4-16 --arch v1model -DAGGREGATION -o ../build/v1model-aggregation/echelon.json \
 		--p4runtime-files ../build/v1model-aggregation/echelon.p4info.txtpb echelon.p4
+	cd p4src/dscp && p4c-bm2-ss --std p4-16 --arch v1model --Wdisable=unused -o ../build/dscp/echelon.json \
+		--p4runtime-files ../build/dscp/echelon.p4info.txtpb dscp.p4
 	$(RUN)/python -c 'from pathlib import Path; from echelon.p4program import source_digest; \
 		[(Path("p4src/build") / name / "SOURCE.sha256").write_text(source_digest(Path("p4src")) + "\n") \
-			for name in ("v1model", "v1model-aggregation")]'
+			for name in ("v1model", "v1model-aggregation")]; \
+		Path("p4src/build/dscp/SOURCE.sha256").write_text(source_digest(Path("p4src"), "dscp") + "\n")'
 	for name in ecn monitor priority; do (cd examples/exercises/queues/solution && \
 		p4c-bm2-ss --std p4-16 --arch v1model --Wdisable=unused -I .. -o $$name.json $$name.p4) || exit 1; done
 
@@ -214,10 +217,14 @@ p4-tofino: p4-rankings
 
 # Recompile the agent's program for the kernel (on Debian: apt-get install clang llvm libbpf-dev), and record its source.
 BPF := plugins/torch/echelon_torch/agent/bpf
+RANKS := controller/echelon/lab/endhosts/ranks.h p4src/shared/constants.h p4src/v1model/sizes_v1model.h
 bpf:
 	cd $(BPF) && clang -O2 -g -target bpf -mcpu=v2 -Wall -I/usr/include/$$(uname -m)-linux-gnu -fdebug-prefix-map=$$PWD=. \
 		-c connections.bpf.c -o connections.bpf.o && llvm-strip -g connections.bpf.o
-	cd $(BPF) && sha256sum connections.bpf.c >SOURCE.sha256
+	cd $(BPF) && clang -O2 -g -target bpf -mcpu=v2 -Wall -I/usr/include/$$(uname -m)-linux-gnu -fdebug-prefix-map=$$PWD=. \
+		$(foreach file,$(RANKS),-iquote $(dir ../../../../../$(file))) \
+		-c ranks.bpf.c -o ranks.bpf.o && llvm-strip -g ranks.bpf.o
+	cd $(BPF) && sha256sum connections.bpf.c ranks.bpf.c $(RANKS:%=../../../../../%) >SOURCE.sha256
 
 # Write what the program compiled for Tofino takes of the chips into docs/tofino.md, with its picture.
 p4-report: $(STAMP)

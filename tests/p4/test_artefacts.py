@@ -19,6 +19,7 @@ ARCHITECTURES = ["v1model", "tna"]
     [
         ("v1model", "v1model", "p4"),
         ("v1model-aggregation", "v1model", "p4"),
+        ("dscp", "dscp", "p4"),
         ("tna", "tna", "p4-tofino"),
         ("tna-aggregation", "tna", "p4-tofino"),
     ],
@@ -123,13 +124,14 @@ def test_every_table_has_a_stable_id_which_is_the_same_in_all_programs() -> None
 
 @pytest.mark.p4c
 @pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not installed")
-def test_recompiling_gives_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("built", "source"), [("v1model", "echelon.p4"), ("dscp", "dscp.p4")])
+def test_recompiling_gives_the_same(built: str, source: str, tmp_path: Path) -> None:
     json, p4info = tmp_path / "echelon.json", tmp_path / "echelon.p4info.txtpb"
     subprocess.run(
-        ["p4c-bm2-ss", "--std", "p4-16", "--arch", "v1model", "-o", json, "--p4runtime-files", p4info, "echelon.p4"],
-        cwd=P4SRC / "v1model",
+        ["p4c-bm2-ss", "--std", "p4-16", "--arch", "v1model", "-o", json, "--p4runtime-files", p4info, source],
+        cwd=P4SRC / built,
         check=True,
         capture_output=True,
     )
-    assert p4info.read_text() == program().p4info.read_text()
-    assert json.read_text() == program().binary.read_text()
+    assert p4info.read_text() == program(built).p4info.read_text()
+    assert json.read_text() == program(built).binary.read_text()

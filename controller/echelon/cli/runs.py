@@ -16,7 +16,7 @@ from echelon.cli import outcomes, tables
 from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail, fraction
 from echelon.lab import FLUID, PRIVATE, VIRTUAL
-from echelon.targets import DEFAULT_TARGET
+from echelon.targets import DEFAULT_TARGET, UNRANKED_TARGET
 
 if TYPE_CHECKING:
     from echelon.lab.hosts.workers.others import MakeWorkers
@@ -32,8 +32,20 @@ def run(
         ),
     ],
     target: Annotated[
-        str, typer.Option(help=f"The target to run on: {FLUID} (without switches), or a target.")
-    ] = DEFAULT_TARGET,
+        str | None,
+        typer.Option(
+            help=f"The target to run on: {FLUID} (without switches), or a target.",
+            show_default=f"{DEFAULT_TARGET}; {UNRANKED_TARGET} where hosts rank",
+        ),
+    ] = None,
+    ranking_at: Annotated[
+        str | None,
+        typer.Option(
+            help="switches: they rank packets. hosts: senders do, and switches serve queues by code point.",
+            metavar="WHERE",
+            show_default="what the target does",
+        ),
+    ] = None,
     fabric: Annotated[
         str,
         typer.Option(
@@ -78,7 +90,7 @@ def run(
     with one_line_errors(
         str(scenario), "interrupted; finished policies are kept, run the same command again to continue"
     ):
-        _run(scenario, out, fabric, target, policy or [], ideal, scale, yes, as_json)
+        _run(scenario, out, fabric, _target(target, ranking_at), policy or [], ideal, scale, yes, as_json)
 
 
 @contextmanager
@@ -131,6 +143,7 @@ def _run(
     from echelon.lab.run import compare, ideal_place, place
     from echelon.lab.scenarios.results import summary
     from echelon.lab.scenarios.scenario import load_scenario
+    from echelon.targets import TARGETS
 
     runner = place(fabric, target)
     ideal_runner = ideal_place(target) if ideal else None
@@ -150,6 +163,8 @@ def _run(
         from echelon.lab.hosts.workers.others import maker_of
 
         in_private(maker_of(scenario))
+    if target != FLUID and (limits := TARGETS[target].limits):
+        typer.echo(f"target {target}: {limits}", err=True)
     with progress, _writing(out):
         comparison = compare(
             scenario,
@@ -180,6 +195,26 @@ def _run(
         typer.echo(timeline(MeasuredRun(comparison.results["results"])))
     for path in files:
         typer.echo(path)
+
+
+def _target(target: str | None, ranking_at: str | None) -> str:
+    """Return the target, which has to rank where `ranking_at` says. Raise `DocumentError`."""
+    from echelon.documents import DocumentError, suggestion
+    from echelon.targets import TARGETS
+
+    defaults = {"switches": DEFAULT_TARGET, "hosts": UNRANKED_TARGET}
+    if ranking_at is None:
+        return target or DEFAULT_TARGET
+    if ranking_at not in defaults:
+        reason = f"'{ranking_at}' is no place where packets are ranked ({suggestion(ranking_at, defaults)})"
+        raise DocumentError("--ranking-at", "", reason)
+    if target is None or target not in (FLUID, *TARGETS):
+        return target or defaults[ranking_at]
+    if (target == FLUID or TARGETS[target].ranks) != (ranking_at == "switches"):
+        who = "hosts rank" if ranking_at == "switches" else "switches rank"
+        reason = f"with --target {target}, {who} packets (leave out --target, or --ranking-at)"
+        raise DocumentError("--ranking-at", "", reason)
+    return target
 
 
 def _scaled(scenario: Scenario, scale: str, fabric: str) -> Scenario:

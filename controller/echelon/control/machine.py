@@ -161,6 +161,11 @@ class Machine:
         trees = () if self.in_force is None else self.in_force.planned.trees.get(job, ())
         return [dict(needed(job).told(tree, self.jobs.fabric)) for tree in trees]
 
+    def ranked_at_hosts(self, job: str) -> list[dict[str, Any]]:
+        """Return how the senders of a job rank by the plan in force, where switches do not."""
+        rules = () if self.in_force is None else self.in_force.planned.at_hosts.get(job, ())
+        return [rule.to_document() for rule in rules]
+
     @property
     def settled(self) -> bool:
         """Whether nothing is under way: the plan has all that was accepted, and the switches hold it."""

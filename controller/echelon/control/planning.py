@@ -27,6 +27,7 @@ from echelon.fabric.model import Fabric
 from echelon.fabric.routing import ChosenByFabric, Routes, stranded
 from echelon.jobs.graph import FlowKey, Job
 from echelon.kept import altered
+from echelon.lowering.at_hosts import HostRule
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.identity import Identity
 from echelon.lowering.intent import Intent
@@ -110,6 +111,8 @@ class Planned:
     lowering_s: float
     trees: Mapping[str, tuple[JobTree, ...]] = field(default_factory=dict)
     """The trees of each job that has any."""
+    at_hosts: Mapping[str, tuple[HostRule, ...]] = field(default_factory=dict)
+    """How the senders of each job rank, where switches do not."""
     carried: Document | None = None
     """The document to save of the policy (`carried_by`); None if it is as before."""
 
@@ -523,6 +526,7 @@ class Planner:
             spent.policy_s,
             spent.lowering_s,
             {} if self._lowering is None else self._lowering.trees,
+            {} if self._lowering is None else self._lowering.at_hosts,
             None if as_before else carried,
         )
 

@@ -88,6 +88,9 @@ class Capabilities:
     units: Units
     """The units and widths of its numbers."""
     ecn: EcnMarks
+    ranks: bool = True
+    """Whether switches know flows and rank their packets. If not, they forward by address and serve queues by code
+    point, and hosts rank (`echelon.lowering.at_hosts`)."""
     rank_expires: bool = True
     """Whether egress compares how long a packet waited with the time for which its rank holds. Entries of table `level`
     then hold the lowest key of their range."""

@@ -13,6 +13,7 @@ from typing import Any
 from echelon.fabric.model import Fabric, Path
 from echelon.jobs.graph import FlowKey
 from echelon.kept import altered
+from echelon.lowering.at_hosts import HostRule, for_code_points, lower_at_hosts
 from echelon.lowering.capabilities import Capabilities, LoweringError
 from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity
 from echelon.lowering.intent import DigestSetting, Intent, Part, QueueSetting
@@ -79,6 +80,8 @@ class _Job:
     connections: frozenset[FiveTuple]
     """The connections by which its packets are recognised."""
     trees: tuple[JobTree, ...] = ()
+    at_hosts: tuple[HostRule, ...] = ()
+    """How its senders rank, where switches do not."""
 
     def is_of(self, flows: tuple[FlowPlan, ...], identities: Mapping[str, Identity]) -> bool:
         return (self.flows is flows or self.flows == flows) and (
@@ -88,7 +91,7 @@ class _Job:
     def requeued(self, flows: tuple[FlowPlan, ...], identities: Mapping[str, Identity]) -> _Job | None:
         """Return the job as it is with these flows, if some have gone from one fixed queue to another, and nothing else
         differs; None: it has to be lowered anew. Decisions of reactive policies are of this kind, and many."""
-        if identities is not self.identities or len(flows) != len(self.flows):
+        if identities is not self.identities or len(flows) != len(self.flows) or self.at_hosts:
             return None
         at: dict[str, dict[str, Fixed]] = {}
         for flow, was in zip(flows, self.flows, strict=True):
@@ -175,6 +178,8 @@ class Lowering:
         Raise `LoweringError`, naming job and switch. The state is then as before the call, and the plan without that
         job can be lowered.
         """
+        if not any(able.ranks for able in self._capabilities.values()):
+            plan = for_code_points(plan)
         number = self._version + 1 if version is None else version
         if number <= self._version:
             raise ValueError(f"version {number} of the intents after {self._version}: versions must rise")
@@ -210,7 +215,7 @@ class Lowering:
                     if now is not before.at[switch]:
                         changed.setdefault(switch, {})[name] = now
                 continue
-            at, trees = self._lower_job(name, flows, identities[name], fabric, attempt, plan.memory)
+            at, trees, rules = self._lower_job(name, flows, identities[name], fabric, attempt, plan.memory)
             was_at: Mapping[str, LoweredJob] = {} if before is None else before.at
             for switch in was_at.keys() - at.keys():
                 attempt.of(switch, name)
@@ -221,7 +226,7 @@ class Lowering:
                 else:
                     changed.setdefault(switch, {})[name] = now
             jobs[name] = anew[name] = _Job(
-                flows, identities[name], at, _queues_of(flows), _connections_of(flows, identities[name]), trees
+                flows, identities[name], at, _queues_of(flows), _connections_of(flows, identities[name]), trees, rules
             )
         gone = last.jobs.keys() - plan.by_job.keys()
         for name in gone:
@@ -275,7 +280,9 @@ class Lowering:
         fabric: Fabric,
         attempt: Attempt,
         memory: Mapping[tuple[str, Path], object],
-    ) -> tuple[dict[str, LoweredJob], tuple[JobTree, ...]]:
+    ) -> tuple[dict[str, LoweredJob], tuple[JobTree, ...], tuple[HostRule, ...]]:
+        unranked: list[FlowPlan] = []
+        """Flows of which some switch does not rank packets."""
         passing: dict[str, dict[str, FlowPlan]] = {}
         held: dict[str, list[HeldTree]] = {}
         same: Same = {}
@@ -289,7 +296,10 @@ class Lowering:
                     held.setdefault(switch, []).append(there)
             for flow in chain((one for one in flows if not is_tree(one.path)), (way for way, _ in ways)):
                 for node in flow.path[1:-1]:
-                    passing.setdefault(node, {}).setdefault(flow.flow, flow)
+                    if self._capabilities[node].ranks:
+                        passing.setdefault(node, {}).setdefault(flow.flow, flow)
+                    elif not unranked or unranked[-1] is not flow:
+                        unranked.append(flow)
             identities = {**identities, **{way.flow: identity for way, identity in ways}} if ways else identities
             lowered = {
                 switch: lower_job(
@@ -303,14 +313,21 @@ class Lowering:
                 )
                 for switch, there in passing.items()
             }
+            able = next((of for of in self._capabilities.values() if not of.ranks), None)
+            rules = () if able is None else lower_at_hosts(name, unranked, identities, fabric, able)
         except ExhaustedError as error:
             raise LoweringError(str(error), name, code=error.code) from None
-        return lowered | {switch: lowered[switch].with_trees(there) for switch, there in held.items()}, trees
+        return lowered | {switch: lowered[switch].with_trees(there) for switch, there in held.items()}, trees, rules
 
     @property
     def trees(self) -> Mapping[str, tuple[JobTree, ...]]:
         """Return the trees of each job that has any, as they were lowered last."""
         return {name: job.trees for name, job in self._last.jobs.items() if job.trees}
+
+    @property
+    def at_hosts(self) -> Mapping[str, tuple[HostRule, ...]]:
+        """Return how the senders of each job rank, where switches do not, as they were lowered last."""
+        return {name: job.at_hosts for name, job in self._last.jobs.items() if job.at_hosts}
 
     def _lower_switch(self, name: str, plan: Plan, fabric: Fabric, changed: Mapping[str, LoweredJob | None]) -> _Switch:
         last, before, able = self._last, self._last.switches.get(name), self._capabilities[name]
@@ -338,7 +355,7 @@ class Lowering:
             holds = before.hold_part
         else:
             holds = None if able.outer_queues is None else hold_part(queues, able.outer_queues, able.units.time)
-        digests = (_REACTIVE_LIST if plan.reactive else _TELEMETRY_LIST,)
+        digests = (_REACTIVE_LIST if plan.reactive else _TELEMETRY_LIST,) if able.ranks else ()
         if before is not None:
             same = own is before.fabric_part and jobs is before.jobs
             if same and (queues, digests) == (before.intent.queues, before.intent.digests):
@@ -447,6 +464,10 @@ def _check(plan: Plan, of_jobs: Collection[int], capabilities: Mapping[str, Capa
         }
         for name, able in kinds.values():
             refused = f"switch {name}: target {able.target}:"
+            if plan.reactive and not able.ranks:
+                raise LoweringError(
+                    f"{refused} no digests, by which policy {plan.policy} hears of flows; choose another one"
+                )
             if able.queues < LEVELS:
                 raise LoweringError(f"{refused} {able.queues} queues a port, the plan needs {LEVELS}")
             if max(levels) >= able.levels:

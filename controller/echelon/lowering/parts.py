@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from echelon.fabric.choices.addressed import next_hop
 from echelon.fabric.model import Fabric
 from echelon.lowering.capabilities import Capabilities, EcnMarks, OuterQueues, QueueDepthMarks, VirtualQueueMarks
 from echelon.lowering.intent import FABRIC, ActionCall, Interval, Match, Part, Prefix, QueueSetting, TableEntry
@@ -48,7 +49,7 @@ def mac(text: str) -> int:
 
 def fabric_part(switch: str, fabric: Fabric, best_effort_queue: int, able: Capabilities) -> Part:
     """Return the part with marking and routes to every host; `able` is what the switch can carry."""
-    marking = _marking_entries(best_effort_queue)
+    marking = _marking_entries(best_effort_queue) if able.ranks else ()
     return Part(FABRIC, (*marking, *_ecn_entries(switch, fabric, able.ecn), *_route_entries(switch, fabric, able)))
 
 
@@ -97,8 +98,8 @@ def _route_entries(switch: str, fabric: Fabric, able: Capabilities) -> Iterator[
             continue
         hops = hops_to[host.name]
         address = mac(host.mac)
-        if not grouped:
-            hops = (hops[number % len(hops)],)
+        if not grouped and (only := next_hop(fabric, switch, host.name)) is not None:
+            hops = (only,)
         routes = tuple(
             ActionCall("route", (("port", fabric.port_to[switch, hop]), ("dst_mac", address))) for hop in hops
         )

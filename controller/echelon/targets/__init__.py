@@ -6,6 +6,6 @@ queues, and launchers for test beds. Begin with `target`; nothing outside a targ
 
 from __future__ import annotations
 
-from echelon.targets.target import DEFAULT_TARGET, TARGETS, Site, Target, find_target
+from echelon.targets.target import DEFAULT_TARGET, TARGETS, UNRANKED_TARGET, Site, Target, find_target
 
-__all__ = ["DEFAULT_TARGET", "TARGETS", "Site", "Target", "find_target"]
+__all__ = ["DEFAULT_TARGET", "TARGETS", "UNRANKED_TARGET", "Site", "Target", "find_target"]

@@ -33,6 +33,8 @@ GROUP = "echelon.targets"
 
 DEFAULT_TARGET = "softswitch"
 """The target where none is named."""
+UNRANKED_TARGET = "dscp"
+"""The same where hosts rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,10 @@ class Target(ABC, Generic[O]):
 
     name: ClassVar[str]
     """The name of the entry point, as a switch's entry in the service's configuration gives it."""
+    ranks: ClassVar[bool] = True
+    """Whether its switches rank packets; if not, hosts do."""
+    limits: ClassVar[str] = ""
+    """What runs should say of it beforehand."""
     architecture: ClassVar[str] = "v1model"
     """The P4 architecture that the program is compiled for."""
     options: type[O]

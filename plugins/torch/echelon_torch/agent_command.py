@@ -194,3 +194,33 @@ def _refusals() -> Iterator[None]:
         yield
     except AgentError as error:
         fail(str(error))
+
+
+@app.command()
+@on_service
+def rank(
+    client: Client,
+    job: Annotated[list[str], typer.Option(help="A job, as the service knows it; repeatable.", metavar="NAME")],
+    address: Annotated[
+        str, typer.Option(help="The address of this host, as the fabric gives it, by which jobs send.", metavar="IPV4")
+    ],
+) -> None:
+    """Mark what this host sends of jobs with its rank, where switches do not rank, until SIGTERM or SIGINT.
+
+    A program in the kernel (eBPF, Linux 6.6) writes the rank of each packet as its code point, by the rules of the
+    service; switches need eight strict queues by code point. Packets of other connections stay as they are. Needs
+    CAP_BPF and CAP_NET_ADMIN, and agents that report the jobs' connections.
+
+    Example: echelon agent rank --job bert --address 10.0.0.1
+    """
+    import signal
+    from contextlib import ExitStack
+
+    from echelon_torch.agent.ranking import FollowedRules, HostRanking
+
+    ending = {signal.SIGTERM, signal.SIGINT}
+    with _refusals(), ExitStack() as stack:
+        signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+        ranking = stack.enter_context(HostRanking(address))
+        stack.enter_context(FollowedRules(client, job, ranking, _say))
+        signal.sigwait(ending)

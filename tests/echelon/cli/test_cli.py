@@ -133,6 +133,10 @@ def test_a_bad_scenario_is_one_line_with_file_path_and_reason(text: str, said: s
     ("arguments", "said"),
     [
         (["--target", "flud"], "--target: unknown target 'flud' (did you mean 'fluid'?)"),
+        (["--ranking-at", "host"], "--ranking-at: 'host' is no place where packets are ranked (did you mean 'hosts'?)"),
+        (["--ranking-at", "hosts"], "--ranking-at: with --target fluid, switches rank packets"),
+        (["--target", "softswitch", "--ranking-at", "hosts"], "--ranking-at: with --target softswitch, switches rank"),
+        (["--target", "dscp", "--ranking-at", "switches"], "--ranking-at: with --target dscp, hosts rank packets"),
         (["--policy", "fare"], "--policy: "),
         (["--policy", "echelon(order=best)"], "--policy: "),
         (["--policy", "echelon(speed=1)"], "--policy: "),
@@ -143,6 +147,13 @@ def test_a_bad_option_is_one_line(arguments: list[str], said: str, tmp_path: Pat
     line = only_line(invoke("run", FIG2, "--target", "fluid", "--out", tmp_path / "out", *arguments))
     assert line.startswith(said)
     assert not (tmp_path / "out").exists()
+
+
+def test_where_hosts_rank_the_target_is_a_switch_of_fixed_function_and_says_what_it_lacks(tmp_path: Path) -> None:
+    result = invoke("run", FIG2, "--ranking-at", "hosts", "--policy", "fifo", "--out", tmp_path)
+    assert result.exit_code == 0
+    assert "target dscp: hosts rank: levels are absolute" in result.stderr
+    assert json.loads((tmp_path / "results.json").read_text())["target"] == "dscp"
 
 
 def test_ideal_rates_are_a_second_run_of_each_policy(tmp_path: Path) -> None:

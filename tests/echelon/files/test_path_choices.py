@@ -51,6 +51,20 @@ def test_a_hash_takes_a_shortest_path_whatever_others_do(drawn: tuple[Fabric, li
 
 @settings(max_examples=examples(80), deadline=None)
 @given(drawn=sending())
+def test_by_address_all_that_goes_from_a_switch_to_a_host_takes_one_shortest_path(
+    drawn: tuple[Fabric, list[Job]],
+) -> None:
+    fabric, jobs = drawn
+    following: dict[tuple[str, str], str] = {}
+    for routes in chooser("address").route(fabric, jobs).values():
+        for ends, path in routes.items():
+            assert path in equal_cost_paths(fabric, *ends)
+            for switch, then in pairwise(path[1:]):
+                assert following.setdefault((switch, path[-1]), then) == then
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(drawn=sending())
 def test_valiant_goes_over_another_switch_with_hosts_and_visits_none_twice(drawn: tuple[Fabric, list[Job]]) -> None:
     fabric, jobs = drawn
     edges = {switch for host in fabric.hosts for switch in fabric.ports[host].values()}
@@ -93,7 +107,7 @@ def test_hashes_of_many_jobs_are_even() -> None:
 
 def test_paths_stay_the_same_objects_and_a_copy_goes_on() -> None:
     fabric, one, two = FABRICS[0], job("one", ("h1", "h6")), job("two", ("h2", "h7"))
-    for how in ("hash", "valiant", "kept"):
+    for how in ("address", "hash", "valiant", "kept"):
         chosen = ChosenByFabric()
         of = replace(fabric, paths=how)
         first = dict(chosen.route(of, [one]))

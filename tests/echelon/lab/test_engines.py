@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from echelon.lab.scenarios.results import PolicyRun
 from echelon.lab.scenarios.scenario import Scenario, ScenarioSpec, build_scenario
 from echelon.lab.virtual import run as virtual_run
 from echelon.policies import make_policy
+from echelon.targets import DEFAULT_TARGET, UNRANKED_TARGET
 from softswitch.native.fabric import load_fabric
 
 pytestmark = pytest.mark.io
@@ -44,10 +46,11 @@ def scenario(**settings: Any) -> Scenario:
     return build_scenario(parse_document(ScenarioSpec, document, "engines"), FABRIC)
 
 
-def run(of: Scenario, policy: str) -> PolicyRun:
+def run(of: Scenario, policy: str, target: str = DEFAULT_TARGET) -> PolicyRun:
     # Without a search, which has nothing to do with packets.
     parameters = {"order": "left"} if policy == "echelon" else {}
-    return virtual_run.run(of, policy, lambda: make_policy(policy, **parameters), lambda _job, _iteration: None)
+    make = partial(make_policy, policy, **parameters)
+    return virtual_run.run(of, policy, make, lambda _job, _iteration: None, target=target)
 
 
 LOSSY = {
@@ -58,28 +61,33 @@ LOSSY = {
 
 
 @pytest.mark.parametrize(
-    ("policy", "settings"),
+    ("policy", "settings", "target"),
     [
-        ("fair", {}),
-        ("echelon", {"transport": {"window": 16}}),
-        ("echelon", LOSSY),
-        ("fifo", LOSSY),
-        ("sincronia", {}),
-        ("sincronia", LOSSY),
-        ("aalo", LOSSY),
-        ("crux", LOSSY),
-        ("fair", {"transport": {"host_rate": "8 Mbit/s"}}),
-        ("echelon", {"tcp": True, "traffic": [TRAFFIC], "transport": {"ecn": True}}),
+        ("echelon", {"transport": {"window": 16}}, UNRANKED_TARGET),
+        ("echelon", LOSSY, UNRANKED_TARGET),
+        ("fifo", LOSSY, UNRANKED_TARGET),
+        ("fair", {}, DEFAULT_TARGET),
+        ("echelon", {"transport": {"window": 16}}, DEFAULT_TARGET),
+        ("echelon", LOSSY, DEFAULT_TARGET),
+        ("fifo", LOSSY, DEFAULT_TARGET),
+        ("sincronia", {}, DEFAULT_TARGET),
+        ("sincronia", LOSSY, DEFAULT_TARGET),
+        ("aalo", LOSSY, DEFAULT_TARGET),
+        ("crux", LOSSY, DEFAULT_TARGET),
+        ("fair", {"transport": {"host_rate": "8 Mbit/s"}}, DEFAULT_TARGET),
+        ("echelon", {"tcp": True, "traffic": [TRAFFIC], "transport": {"ecn": True}}, DEFAULT_TARGET),
     ],
 )
-def test_c_and_python_agree(policy: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_c_and_python_agree(
+    policy: str, settings: dict[str, Any], target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if load_fabric() is None:
         pytest.skip("no C compiler")
     of = scenario(**settings)
     monkeypatch.setenv(VARIABLE, "python")
-    in_python = run(of, policy)
+    in_python = run(of, policy, target)
     monkeypatch.setenv(VARIABLE, "native")
-    in_c = run(of, policy)
+    in_c = run(of, policy, target)
     assert in_c == in_python
     if settings is LOSSY:
         assert sum(in_c.retransmitted.values()) > 10

@@ -14,7 +14,7 @@ from echelon.documents import DocumentError, parse_document
 from echelon.lowering.capabilities import OuterQueues, QueueDepthMarks, TreeMemory, VirtualQueueMarks
 from echelon.p4program import constants
 from echelon.plan import LEVELS
-from echelon.targets import DEFAULT_TARGET, TARGETS, Site, find_target
+from echelon.targets import DEFAULT_TARGET, TARGETS, UNRANKED_TARGET, Site, find_target
 from echelon.targets.bmv2.options import Bmv2Options, ServerAddress
 from echelon.targets.bmv2.queues import Bmv2Queues
 from echelon.targets.softswitch import SoftswitchOptions
@@ -41,6 +41,19 @@ def test_what_every_target_brings() -> None:
         assert (1 << capabilities.units.offset_bits) - 1 == numbers["SLACK_MAX"]
         assert target.program().p4info.is_file()
         assert target.launcher() is not None
+
+
+def test_a_switch_of_fixed_function_has_queues_and_routes_only() -> None:
+    target = TARGETS[UNRANKED_TARGET]
+    able = target.capabilities(target.options())
+    assert (target.name, able.target, target.ranks, able.ranks) == ("dscp", "dscp", False, False)
+    assert (able.queues, able.levels, able.weights, able.rates, able.trees) == (LEVELS, LEVELS, False, False, None)
+    assert able.units == TARGETS["softswitch"].capabilities(SOFT).units, "hosts compute in the same units"
+    tables = set(re.findall(r'alias: "(\w+)"', target.program().p4info.read_text().split("actions {")[0]))
+    assert tables == {"ipv4_lpm", "station", "ecn_threshold"}
+    assert target.aggregating() is None
+    assert target.launcher() is not None
+    assert target.limits
 
 
 def test_where_the_queue_is_outside_the_switch_ecn_cannot_go_by_its_depth() -> None:

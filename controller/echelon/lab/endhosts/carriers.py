@@ -14,6 +14,7 @@ from echelon.jobs.analysis import connections
 from echelon.jobs.graph import Flow, FlowKey, Job
 from echelon.lab.endhosts.agreement import Agreement, FlowUrgency, SentBytes, acknowledgement_urgency
 from echelon.lab.endhosts.native import NativeEnds, NativeFlow, new_tally, tally_of
+from echelon.lab.endhosts.ranks import CONTROL, HostRanks
 from echelon.lab.endhosts.shim import (
     DISCARD_PORT_BYTES,
     HEADER_BYTES,
@@ -29,6 +30,7 @@ from echelon.lab.endhosts.shim import (
     flow_key,
     headers,
     read_frame,
+    with_code_point,
 )
 from echelon.lab.endhosts.tcp.frames import TcpAddress
 from echelon.lab.endhosts.tcp.newreno import Aggressiveness
@@ -74,7 +76,7 @@ class BackgroundStats:
 class HostStack:
     """The senders and receivers of one host. It takes the frames that arrive there."""
 
-    __slots__ = ("_background", "agreement", "flows", "nic", "of_trees", "sent", "tcp")
+    __slots__ = ("_background", "agreement", "flows", "nic", "of_trees", "ranks", "sent", "tcp")
 
     def __init__(self, host: str, clock: Clock, nic: Nic) -> None:
         self.nic = nic
@@ -84,6 +86,8 @@ class HostStack:
         """The host's knowledge about the iterations of those flows' jobs."""
         self.sent = SentBytes()
         """The bytes that those flows have sent."""
+        self.ranks: HostRanks | None = None
+        """What marks those flows with their ranks; None: switches rank."""
         self.tcp = TcpStack(clock, nic)
         """Ends of the TCP connections."""
         self._background: dict[bytes, BackgroundStats] = {}
@@ -241,13 +245,22 @@ class ShimCarrier:
             urgency = FlowUrgency(source.agreement, source.sent, key, ranking, now_ns, size_bytes)
             answer_urgency = acknowledgement_urgency
 
+        ranks, clock = source.ranks, self._network.clock
+        marks_answers = destination.ranks is not None
+
         def transmit(segment: DataSegment) -> None:
-            send(data(segment, known_here(key)), urgency)
+            stamp = known_here(key)
+            if ranks is None:
+                send(data(segment, stamp), urgency)
+            else:
+                code_point, stamp = ranks.mark(clock.now_ns, key, segment, stamp)
+                send(with_code_point(data(segment, stamp), code_point), urgency)
             if urgency is not None:
                 urgency.sent(segment)
 
         def acknowledge(segment: AckSegment) -> None:
-            answer(ack(segment, known_there(key)), answer_urgency)
+            frame = ack(segment, known_there(key))
+            answer(with_code_point(frame, CONTROL) if marks_answers else frame, answer_urgency)
 
         receiver = FlowReceiver(size_bytes, packet_bytes, window, self._tally)
         destination.flows.receive(key, receiver, acknowledge, on_complete)

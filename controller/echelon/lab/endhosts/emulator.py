@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 
 from echelon.execution import (
     Completion,
@@ -39,11 +40,13 @@ from echelon.lab.endhosts.carriers import (
 )
 from echelon.lab.endhosts.cross_traffic import CrossTraffic
 from echelon.lab.endhosts.native import NativeEnds, knows
+from echelon.lab.endhosts.ranks import HostRanks, emulated
 from echelon.lab.endhosts.shim import FlowAddress, background_frame
 from echelon.lab.endhosts.tcp.sender import TcpSettings
 from echelon.lab.endhosts.transport import NS_PER_S
 from echelon.lab.scenarios.scenario import Background, Delay, Transport
 from echelon.lab.scenarios.traffic_spec import TrafficSource
+from echelon.lowering.at_hosts import HostRule
 from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
 from echelon.lowering.trees import JobTree
 from echelon.paths import Paths
@@ -76,6 +79,7 @@ class TrainingEmulator:
     - `trees` are those of the plan, by job: switches add up what their flows bring.
     - `native` is the network of the interfaces, if it is in C: then so are the ends of flows with a shim.
     - `ranking` tells the rankings by which hosts order the flows with a shim that they send (`ShimCarrier`).
+    - `ranked_at_hosts` are the rules by which hosts rank flows with a shim, by job; None: switches rank.
     - `on_iteration(job, iteration, now_ns)` is called when an iteration is finished.
 
     Raises `RunError`: at once for a flow that is too long for the shim, later (out of the clock's call) for one that
@@ -103,6 +107,7 @@ class TrainingEmulator:
         paths: Mapping[str, Paths] | None = None,
         trees: Mapping[str, Sequence[JobTree]] | None = None,
         native: NetworkInC | None = None,
+        ranked_at_hosts: Mapping[str, Sequence[HostRule]] | None = None,
     ) -> None:
         self._clock = clock
         self._fabric = fabric
@@ -126,6 +131,8 @@ class TrainingEmulator:
         is_plain = not several and self._transport.host_rate_bps is None
         if native is not None and is_plain and all(map(knows, orders)):
             self._ends = NativeEnds(native, fabric.hosts)
+        if ranked_at_hosts is not None:
+            self._rank(emulated(chain.from_iterable(ranked_at_hosts.values())))
         network = HostNetwork(clock, fabric, self.hosts, several, self._ends)
         self._trees = trees or {}
         self._carriers = {job.name: self._carrier(network, job, identities) for job in jobs}
@@ -138,6 +145,12 @@ class TrainingEmulator:
         self._background_traffic = tuple(background)
         self.traffic = CrossTraffic(network, traffic, seed, partial(tcp_settings, self._transport))
         """The cross traffic, and what becomes of its flows until the end."""
+
+    def _rank(self, rules: Sequence[HostRule]) -> None:
+        for name, host in self.hosts.items():
+            host.ranks = HostRanks(name, rules)
+        if self._ends is not None:
+            self._ends.rank(rules)
 
     def start(self) -> None:
         """Start the run: now is its time 0."""

@@ -12,9 +12,12 @@ from ctoolchain import CSource, Loaded, load
 from echelon.engine import VARIABLE
 from echelon.errors import RunError
 from echelon.lab.endhosts import shim
+from echelon.lab.endhosts.ranks import CONTROL, LEFT_SHIFT_BIAS, MEMORY_SHIFT, packed
 from echelon.lab.endhosts.shim import FlowAddress, PacketTally
 from echelon.lab.endhosts.transport import CREDIT_SEGMENTS, MAX_BACKOFF, MAX_TIMEOUTS, stuck
 from echelon.lab.scenarios.scenario import Transport
+from echelon.lowering.at_hosts import HostRule
+from echelon.lowering.identity import ShimIdentity
 from echelon.rankings.base import Overdue, Ranking, Steps
 from echelon.targets.virtual import NetworkInC
 
@@ -27,8 +30,11 @@ _LENGTHS_AND_CHECKSUM = (slice(16, 18), slice(24, 26), slice(38, 40))
 @cache
 def _library() -> Loaded:
     header = (_FOLDER / "shim.h").read_text(encoding="utf-8")
-    text = (_FOLDER / "shim.c").read_text(encoding="utf-8")
-    loaded = load(CSource("shim", text, {"shim.h": header}), header)
+    numbers = {"STRAGGLER_FROM": shim.STRAGGLER_FROM, "MEMORY_SHIFT": MEMORY_SHIFT, "LEFT_SHIFT_BIAS": LEFT_SHIFT_BIAS}
+    text = "".join(f"#define {name} {number}\n" for name, number in numbers.items())
+    text += (_FOLDER / "shim.c").read_text(encoding="utf-8")
+    ranks = (_FOLDER / "ranks.h").read_text(encoding="utf-8")
+    loaded = load(CSource("shim", text, {"shim.h": header, "ranks.h": ranks}), header)
     assert loaded is not None, "the network in C was built by a compiler"
     return loaded
 
@@ -76,6 +82,17 @@ class NativeEnds:
             nic = self.ffi.cast("void *", network.nic(name))
             host = self.hosts[name] = _made(self.library.shim_add_host(self._run, nic))
             network.receive_in_c(name, deliver, choose, self._address(host))
+
+    def rank(self, rules: Iterable[HostRule]) -> None:
+        """Have hosts rank what they send."""
+        self.library.shim_mark(self._run, CONTROL)
+        states: dict[tuple[str, str | None], int] = {}
+        for rule in rules:
+            if isinstance(shim_of := rule.identity, ShimIdentity):
+                state = states.setdefault((rule.job, rule.echelonflow), len(states))
+                host, given = self.hosts[rule.src], packed(rule)
+                if self.library.shim_rank(host, shim_of.job, shim_of.flow, state, given):
+                    raise MemoryError
 
     def close(self) -> None:
         """Let all hosts fall silent."""

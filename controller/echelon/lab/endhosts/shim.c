@@ -16,6 +16,7 @@ void *memset(void *to, int byte, size_type bytes);
 #define NULL ((void *)0)
 
 #include "shim.h"
+#include "ranks.h"
 
 enum { ETHERNET = 14, SHIM_AT = 42, HEADER_BYTES = 62, MOST_FRAME = 1 << 16, NS_PER_US = 1000 };
 #define MOST_AGE_US 0xffffffffll
@@ -89,12 +90,19 @@ typedef struct {
     uint32_t count, room;
 } table;
 
+/* A flow that its host ranks. */
+typedef struct {
+    struct rank_rule rule;
+    struct rank_stream stream;
+    struct rank_state *state;
+} ranked;
+
 struct shim_host {
     shim_run *run;
     void *nic;
     shim_host *next;
     uint32_t closed, jobs, room;
-    table sending, receiving, sent;
+    table sending, receiving, sent, ranks, states;
     knowledge *known;
     urgency *urgencies;
 };
@@ -105,6 +113,8 @@ struct shim_run {
     shim_host *hosts;
     uint64_t told_of_failure, generation;
     const shim_flow *failed;
+    uint32_t marks;
+    uint8_t acknowledgements; /* their code point, if it marks */
     uint8_t frame[MOST_FRAME];
 };
 
@@ -245,7 +255,7 @@ static void put_stamp(shim_host *host, uint8_t epoch, uint16_t job, uint8_t *sta
 enum { OF_ACKNOWLEDGEMENTS = 1 };
 
 /* Give a flow an urgency for an iteration. Return 0, or 1 if there is no memory. */
-static int rank(sending *s, const shim_flow *flow, uint8_t epoch, const shim_order *order) {
+static int give_urgency(sending *s, const shim_flow *flow, uint8_t epoch, const shim_order *order) {
     shim_host *host = flow->source;
     urgency *u = s->urgency;
     if (!order) {
@@ -319,6 +329,46 @@ uint32_t shim_choose(void *at, int64_t now_ns, const shim_ranked *ranked, uint32
     return chosen;
 }
 
+/* -- ranks ---------------------------------------------------------------------------------------------------------- */
+
+enum { CLASS_SHIFT = 3 };
+
+int shim_rank(shim_host *host, uint16_t job, uint16_t flow, uint32_t echelonflow, const void *rule) {
+    ranked *one = find_or_make(&host->ranks, (uint32_t)job << 16 | flow, sizeof *one);
+    if (!one) return 1;
+    memcpy(&one->rule, rule, sizeof one->rule);
+    one->state = find_or_make(&host->states, echelonflow, sizeof *one->state);
+    return !one->state;
+}
+
+void shim_mark(shim_run *run, uint8_t acknowledgements) {
+    run->marks = 1;
+    run->acknowledgements = acknowledgements;
+}
+
+/* Return the code point of a frame that leaves now, and write into its shim what it tells others. */
+static uint8_t code_point(shim_host *host, uint32_t key, uint8_t *shim) {
+    const shim_constants *c = &host->run->constants;
+    struct rank_packet packet = {0};
+    ranked *of;
+    if (shim[0] & c->ack) return host->run->acknowledgements;
+    of = find(&host->ranks, key);
+    if (!of) return 0;
+    packet.now_us = now_of(host) / NS_PER_US;
+    packet.left_bytes = number_at(shim + 8, 4);
+    packet.age_us = number_at(shim + 12, 4);
+    packet.memory = number_at(shim + 16, 2);
+    packet.epoch = shim[1];
+    packet.last = (shim[0] & c->last) != 0;
+    packet.alone = (shim[0] & c->alone) != 0;
+    packet.resent = (shim[7] & c->marked_resent) != 0;
+    rank(&of->rule, of->state, &of->stream, &packet);
+    if (packet.waits) shim[0] |= c->drain;
+    put(shim + 12, packet.age_us, 4);
+    put(shim + 16, packet.age_us ? packet.memory : 0, 2);
+    return packet.queue << CLASS_SHIFT;
+}
+
 /* -- frames --------------------------------------------------------------------------------------------------------- */
 
 /* Send a frame with these headers from a host; its bytes behind the shim are zeros. */
@@ -330,9 +380,6 @@ static void send_frame(
     uint32_t sum = 0, at;
     memcpy(frame, headers, SHIM_AT);
     put(frame + ETHERNET + 2, length - ETHERNET, 2);
-    for (at = ETHERNET; at < ETHERNET + 20; at += 2) sum += number_at(frame + at, 2);
-    while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
-    put(frame + ETHERNET + 10, ~sum & 0xffff, 2);
     put(frame + 38, length - ETHERNET - 20, 2);
     shim[0] = run->constants.version_bits | flags;
     shim[1] = epoch;
@@ -341,6 +388,10 @@ static void send_frame(
     put(shim + 6, marks, 2);
     put(shim + 8, number, 4);
     put_stamp(host, epoch, flow->job, shim + 12);
+    if (run->marks) frame[ETHERNET + 1] = code_point(host, key_of(flow), shim) << 2 | (frame[ETHERNET + 1] & 3);
+    for (at = ETHERNET; at < ETHERNET + 20; at += 2) sum += number_at(frame + at, 2);
+    while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
+    put(frame + ETHERNET + 10, ~sum & 0xffff, 2);
     memset(frame + HEADER_BYTES, 0, length - HEADER_BYTES);
     run->network.send(host->nic, frame, length, urgent);
 }
@@ -659,7 +710,7 @@ int shim_expect(shim_flow *flow, uint8_t epoch, uint64_t told, uint32_t is_ranke
 
 int shim_send(shim_flow *flow, uint8_t epoch, uint64_t told, const shim_order *order) {
     sending *s = find_or_make(&flow->source->sending, key_of(flow), sizeof *s);
-    if (!s || rank(s, flow, epoch, order)) return 1;
+    if (!s || give_urgency(s, flow, epoch, order)) return 1;
     s->told = told;
     start_sending(s, flow, epoch);
     return 0;
@@ -731,6 +782,8 @@ void shim_free(shim_run *run) {
             host->urgencies = following_one;
         }
         free_table(&host->sent, NULL);
+        free_table(&host->ranks, NULL);
+        free_table(&host->states, NULL);
         free(host->known);
         free(host);
         host = following;

@@ -108,6 +108,8 @@ _HEADERS = Struct("!12xHBxH5xB12xH4xB5sHI8s")
 _ETHERTYPE_IPV4 = 0x0800
 _PROTOCOL_UDP = 17
 _TTL = 64
+_TOS_AT = ETHERNET_BYTES + 1
+_CHECKSUM = slice(ETHERNET_BYTES + 10, ETHERNET_BYTES + 12)
 _ECT0 = 0b10
 _DO_NOT_FRAGMENT = 0x4000
 _VERSION_BITS = SHIM_VERSION << 4
@@ -141,7 +143,7 @@ def flow_key(epoch: int, job: int, flow: int) -> bytes:
     return bytes([epoch]) + job.to_bytes(2, "big") + flow.to_bytes(2, "big")
 
 
-def internet_checksum(data: bytes) -> int:
+def internet_checksum(data: bytes | bytearray) -> int:
     """Return the checksum (RFC 1071) of an even number of bytes."""
     total = sum(int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
     while total > 0xFFFF:
@@ -173,6 +175,15 @@ def headers(address: FlowAddress, length_bytes: int, dst_port: int = SHIM_PORT) 
     ethernet = _ETHERNET.pack(_mac(address.dst_mac), _mac(address.src_mac), _ETHERTYPE_IPV4)
     udp = _UDP.pack(address.src_port, dst_port, length_bytes - ETHERNET_BYTES - 20, 0)
     return ethernet + ipv4(internet_checksum(ipv4(0))) + udp
+
+
+def with_code_point(frame: bytes, dscp: int) -> bytes:
+    """Return a frame of IPv4 without options whose packet has another code point (RFC 2474)."""
+    changed = bytearray(frame)
+    changed[_TOS_AT] = dscp << 2 | changed[_TOS_AT] & 3
+    changed[_CHECKSUM] = bytes(2)
+    changed[_CHECKSUM] = internet_checksum(changed[ETHERNET_BYTES : ETHERNET_BYTES + 20]).to_bytes(2, "big")
+    return bytes(changed)
 
 
 class ShimPayloads:

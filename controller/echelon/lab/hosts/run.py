@@ -11,7 +11,7 @@ It runs inside `echelon.lab.hosts.sandbox`, which makes sure that nothing outliv
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory
 from echelon.errors import RunError
 from echelon.execution import Completion
 from echelon.extras import plug_in
+from echelon.lab.endhosts import ranks as marking
 from echelon.lab.hosts import sandbox
 from echelon.lab.hosts.backends.base import BACKENDS, HostFabric
 from echelon.lab.hosts.loop import RealTimeLoop, watch_end
@@ -40,6 +41,7 @@ from echelon.lab.hosts.workers.coordinator import (
 from echelon.lab.hosts.workers.others import MakeWorkers, OtherWorkers, Surroundings, maker_of
 from echelon.lab.scenarios.results import PolicyRun, SwitchStats
 from echelon.lab.scenarios.scenario import PolicyChoice, Scenario
+from echelon.lowering.at_hosts import HostRule
 from echelon.paths import Paths
 from echelon.policies.base import Policy
 from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred
@@ -113,11 +115,14 @@ def run(
         traffic.wait_ready()
         shown.doing(f"{label}: installing {counted(len(scenario.jobs), 'job')}")
         numbers, paths = _register(service, scenario), service.paths()
+        rules = None
+        if not TARGETS[target].ranks:
+            rules = marking.emulated(service.ranked_at_hosts(job.name for job in emulated(scenario)))
         if observe is not None:
             observe(Standing(directory, service, switches, workers.pids))
         running = _Run(scenario, progress, hosts, switches, service, workers, traffic, shown, label)
         with nullcontext() if watch is None else watch(service.url):
-            measured = running.run(directory, numbers, paths, others)
+            measured = running.run(directory, numbers, paths, others, rules)
         return replace(measured, paths=_with_observed(paths, measured))
 
 
@@ -215,8 +220,15 @@ class _Run:
         """What is not ready to begin yet."""
         self._holdings: Mapping[str, tuple[int, int]] | None = None
 
-    def run(self, directory: Path, numbers: Numbers, paths: Mapping[str, Paths], make_others: MakeWorkers) -> PolicyRun:
-        """Run to the end. The workers' coordinator listens in `directory`."""
+    def run(
+        self,
+        directory: Path,
+        numbers: Numbers,
+        paths: Mapping[str, Paths],
+        make_others: MakeWorkers,
+        rules: Sequence[HostRule] | None = None,
+    ) -> PolicyRun:
+        """Run to the end. The workers' coordinator listens in `directory`; by `rules`, hosts rank."""
         control = directory / "workers"
         before = self._packets()
         hosts = participants(self._scenario)
@@ -251,7 +263,7 @@ class _Run:
                 stack.callback(watch_end(self._loop, switch.pid, switch.check))
             if self._service.pid is not None:
                 stack.callback(watch_end(self._loop, self._service.pid, self._service.check))
-            self._workers.assign(assign(self._scenario, numbers, paths, control))
+            self._workers.assign(assign(self._scenario, numbers, paths, control, rules))
             stack.enter_context(self._workers.watched(self._loop))
             self._loop.at(self._loop.now_ns + round(OPENING_S * 1e9), _check_opened, coordinator)
             self._loop.at(self._loop.now_ns + round(PROGRAMS_S * 1e9), self._check_programs, others)

@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from echelon.errors import RunError
 from echelon.fabric.model import Fabric
 from echelon.jobs.spec import JobSpec
 from echelon.lab.scenarios.scenario import PolicyChoice
+from echelon.lowering.at_hosts import HostRule
 from echelon.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred, said, start
 from echelon.quantities import duration_text, rate_text
 from echelon.service.api.jobs import JobResource
@@ -177,6 +179,16 @@ class ServiceProcess:
             self.check()
             raise RunError(f"the controller does not tell its plan: {error.reason}") from None
         return paths
+
+    def ranked_at_hosts(self, jobs: Iterable[str]) -> tuple[HostRule, ...]:
+        """Return how senders of jobs rank, where switches do not. Raises `RunError`."""
+        try:
+            with self.client() as client:
+                documents = chain.from_iterable(client.job(job).ranked_at_hosts for job in jobs)
+                return tuple(map(HostRule.of_document, documents))
+        except ClientError as error:
+            self.check()
+            raise RunError(f"the controller does not tell how hosts rank: {error.reason}") from None
 
     def holdings(self) -> Mapping[str, tuple[int, int]]:
         """Return the table entries and the flow events reported, by switch. Raises `RunError`."""

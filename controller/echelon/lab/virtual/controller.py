@@ -24,6 +24,7 @@ from echelon.control.planning import Planner
 from echelon.control.records import COLLECTIONS, Changes, CollectionName, Document, Snapshot
 from echelon.fabric.model import Fabric
 from echelon.jobs.spec import JobSpec
+from echelon.lowering.at_hosts import HostRule
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.lower import DIGEST
 from echelon.lowering.trees import JobTree
@@ -110,6 +111,7 @@ class VirtualController(MachineLoop):
         """The error that keeps the controller from continuing; None: nothing. Its sessions are closed then, so that no
         switch waits for it."""
         self._jobs = jobs
+        self._ranks = capabilities.ranks
         self._sessions = sessions
         self._acknowledged = acknowledged
         self._turns = {name: asyncio.Lock() for name in fabric.switches}
@@ -145,7 +147,8 @@ class VirtualController(MachineLoop):
             await self._stack.enter_async_context(session)
         for name, session in self._sessions.items():
             # Listen first: the digest configuration is part of the intent.
-            self._start(self._follow(name, session))
+            if self._ranks:
+                self._start(self._follow(name, session))
             self.submit(SwitchChanged(name, "writing"))
         self.submit(events.Started())
         for spec, built in self._jobs:
@@ -221,6 +224,12 @@ class VirtualController(MachineLoop):
         """Return the trees of each job that has any, in that plan."""
         assert self.machine.in_force is not None
         return self.machine.in_force.planned.trees
+
+    @property
+    def at_hosts(self) -> Mapping[str, tuple[HostRule, ...]]:
+        """Return how the senders of each job rank in that plan, where switches do not."""
+        assert self.machine.in_force is not None
+        return self.machine.in_force.planned.at_hosts
 
     @property
     def plan(self) -> Plan:

@@ -116,6 +116,7 @@ def _run(
             paths=controller.plan.paths,
             trees=controller.trees,
             native=testbed.native,
+            ranked_at_hosts=None if capabilities.ranks else controller.at_hosts,
             ranking=(lambda flow: controller.plan.ranking_at_host(flow)) if controller.plan.hosts_rank else None,
         )
         if controller.plan.reactive:

@@ -183,6 +183,8 @@ class JobResource(Resource):
     trees: tuple[dict[str, Any], ...] = ()
     """What the hosts of each tree of switches have to know, which adds up what the job's flows bring
     (docs/aggregation.md)."""
+    ranked_at_hosts: tuple[dict[str, Any], ...] = ()
+    """How its senders rank its flows, where switches do not (docs/ranking-at-hosts.md)."""
     timings: Timings | None = None
     """Timings of the change that last installed it."""
 
@@ -208,6 +210,7 @@ class JobResource(Resource):
             measurements=tuple(HostMeasurement.of(host, latest) for host, latest in sorted(measured.items())),
             sizes=tuple(SizeReport.of(job, measured)),
             trees=tuple(machine.told_of_trees(job.name)),
+            ranked_at_hosts=tuple(machine.ranked_at_hosts(job.name)),
             timings=None if times is None else Timings.model_validate(times, from_attributes=True),
         )
 

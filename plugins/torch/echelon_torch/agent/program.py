@@ -53,7 +53,7 @@ class KernelProgram:
     def __init__(self, cgroup: Path, dscp: int | None = None) -> None:
         self._seen: list[Seen] = []
         self._take = _ENTRY(self._entry)
-        self._libbpf = _load_libbpf()
+        self._libbpf = load_libbpf()
         self._object = self._ring = self._link = None
         try:
             self._attach(cgroup, dscp)
@@ -91,19 +91,19 @@ class KernelProgram:
         code = OBJECT.read_bytes()
         self._object = lib.bpf_object__open_mem(code, len(code), None)
         if not self._object:
-            raise _refused("read its program")
+            raise refused("read its program")
         if lib.bpf_object__load(self._object) != 0:
-            raise _refused("load its program")
+            raise refused("load its program")
         program = lib.bpf_object__find_program_by_name(self._object, b"connections")
         events = lib.bpf_object__find_map_fd_by_name(self._object, b"events")
         self._ring = lib.ring_buffer__new(events, self._take, None, None)
         if not self._ring:
-            raise _refused("make its ring buffer")
+            raise refused("make its ring buffer")
         if dscp is not None:
             marks = lib.bpf_object__find_map_fd_by_name(self._object, b"marks")
             key, value = ctypes.c_uint32(0), ctypes.c_uint32(_MARKED | dscp << 2)
             if lib.bpf_map_update_elem(marks, ctypes.byref(key), ctypes.byref(value), 0) != 0:
-                raise _refused("set the mark of packets")
+                raise refused("set the mark of packets")
         try:
             directory = os.open(cgroup, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -111,7 +111,7 @@ class KernelProgram:
         try:
             self._link = lib.bpf_program__attach_cgroup(program, directory)
             if not self._link:
-                raise _refused(f"attach its program to {cgroup}")
+                raise refused(f"attach its program to {cgroup}")
         finally:
             os.close(directory)
 
@@ -120,7 +120,8 @@ class KernelProgram:
         return 0
 
 
-def _load_libbpf() -> ctypes.CDLL:
+def load_libbpf() -> ctypes.CDLL:
+    """Return libbpf with the types of what is called. Raise `AgentError` if it is missing."""
     try:
         lib = ctypes.CDLL(find_library("bpf") or "libbpf.so.1", use_errno=True)
         pointer, text = ctypes.c_void_p, ctypes.c_char_p
@@ -133,6 +134,9 @@ def _load_libbpf() -> ctypes.CDLL:
             "bpf_object__find_map_fd_by_name": (ctypes.c_int, [pointer, text]),
             "bpf_program__attach_cgroup": (pointer, [pointer, ctypes.c_int]),
             "bpf_link__destroy": (ctypes.c_int, [pointer]),
+            "bpf_link_create": (ctypes.c_int, [ctypes.c_int, ctypes.c_int, ctypes.c_int, pointer]),
+            "bpf_program__fd": (ctypes.c_int, [pointer]),
+            "bpf_map_delete_elem": (ctypes.c_int, [ctypes.c_int, pointer]),
             "bpf_map_update_elem": (ctypes.c_int, [ctypes.c_int, pointer, pointer, ctypes.c_uint64]),
             "ring_buffer__new": (pointer, [ctypes.c_int, _ENTRY, pointer, pointer]),
             "ring_buffer__epoll_fd": (ctypes.c_int, [pointer]),
@@ -148,7 +152,8 @@ def _load_libbpf() -> ctypes.CDLL:
     return lib
 
 
-def _refused(what: str) -> AgentError:
+def refused(what: str) -> AgentError:
+    """Return the error for what libbpf has just refused."""
     number = ctypes.get_errno()
     needs = " (it needs CAP_BPF and CAP_NET_ADMIN)" if number in (errno.EPERM, errno.EACCES) else ""
     return AgentError(f"the kernel does not let the agent {what}: {os.strerror(number)}{needs}")

@@ -41,7 +41,7 @@ def programs() -> frozenset[int]:
         info, size = ctypes.create_string_buffer(256), ctypes.c_uint32(256)
         if lib.bpf_obj_get_info_by_fd(descriptor, info, ctypes.byref(size)) == 0:
             name = info.raw[_NAME_AT : _NAME_AT + 16].rstrip(b"\0")
-            if name == b"connections":
+            if name in (b"connections", b"ranks"):
                 found.add(at.value)
         os.close(descriptor)
     return frozenset(found)

@@ -24,6 +24,7 @@ from echelon.lab.hosts.workers import messages
 from echelon.lab.hosts.workers.coordination import Coordination
 from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.traffic.schedule import DEFAULT_PORT
+from echelon.lowering.at_hosts import HostRule
 from echelon.paths import Paths
 from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred, said, start
 
@@ -285,9 +286,14 @@ def check_senders(scenario: Scenario) -> None:
 
 
 def assign(
-    scenario: Scenario, numbers: Numbers, paths: Mapping[str, Paths], control: Path
+    scenario: Scenario,
+    numbers: Numbers,
+    paths: Mapping[str, Paths],
+    control: Path,
+    rules: Sequence[HostRule] | None = None,
 ) -> dict[str, messages.Assignment]:
-    """Return the assignments by host. `paths` are those of the plan, `control` is the coordinator's socket.
+    """Return the assignments by host. `paths` are those of the plan, `control` is the coordinator's socket. Where hosts
+    rank, they do so by `rules`.
 
     Raises `RunError` for a job whose flows no sender here can send.
     """
@@ -329,6 +335,7 @@ def assign(
                 if traffic.src == host
             ),
             discards=any(traffic.dst == host for traffic in scenario.background),
+            rules=None if rules is None else tuple(rule for rule in rules if rule.src == host),
         )
         for host in participants(scenario)
     }

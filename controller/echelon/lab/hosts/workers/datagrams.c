@@ -28,6 +28,7 @@ void *memcpy(void *to, const void *from, size_type bytes);
 int clock_gettime(int clock, struct timespec *time);
 int ppoll(void *requests, unsigned long count, const struct timespec *timeout, const void *mask);
 long sendto(int fd, const void *data, size_type length, int flags, const void *to, uint32_t to_length);
+int setsockopt(int fd, int level, int option, const void *value, uint32_t length);
 int recvmmsg(int fd, struct message *messages, uint32_t count, int flags, struct timespec *timeout);
 int *__errno_location(void);
 
@@ -35,7 +36,7 @@ int *__errno_location(void);
 
 enum { MONOTONIC = 1, DONTWAIT = 0x40, INET = 2, INTERRUPTED = 4, TRY_AGAIN = 11 };
 enum { ETHERNET = 14, HEADERS = 42, BATCH = 32, MOST_FRAME = 1 << 16 };
-enum { NO_MEMORY = 12, POLL_IN = 1 };
+enum { NO_MEMORY = 12, POLL_IN = 1, IP = 0, TYPE_OF_SERVICE = 1 };
 #define NS_PER_S 1000000000ll
 
 typedef struct {
@@ -55,6 +56,7 @@ struct datagrams {
     int32_t incoming_fd, error;
     uint16_t port;
     int32_t sender[1 << 16]; /* by source port; 0: none */
+    uint8_t service[1 << 16]; /* the byte of code point and ECN that each has */
     int (*receive)(void *, int64_t, const uint8_t *, uint32_t);
     void *receiver;
     call *calls; /* a heap */
@@ -157,7 +159,12 @@ uint32_t datagrams_told(datagrams *d, const datagrams_news **news) {
 
 static void transmit(datagrams *d, const uint8_t *frame, uint32_t length) {
     struct address to = {INET, {0, 0}, {0, 0, 0, 0}, {0}};
-    int32_t fd = d->sender[number_at(frame + 34)];
+    uint32_t source_port = number_at(frame + 34);
+    int32_t fd = d->sender[source_port], service = frame[15];
+    if (service != d->service[source_port]) {
+        setsockopt(fd, IP, TYPE_OF_SERVICE, &service, sizeof service);
+        d->service[source_port] = service;
+    }
     put(to.port, d->port);
     memcpy(to.ipv4, frame + 30, 4);
     while (sendto(fd, frame + HEADERS, length - HEADERS, 0, &to, sizeof to) < 0) {

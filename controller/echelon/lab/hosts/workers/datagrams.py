@@ -233,6 +233,8 @@ def shim_carriers(
 
     network = DatagramNetwork(native, loop, assignment, unexpected, sockets)
     ends = NativeEnds(network, assignment.addresses)
+    if assignment.rules is not None:
+        ends.rank(assignment.rules)
     carriers = {}
     for name, (job, carriage, events) in jobs.items():
         carriers[name] = by_number[carriage.number] = DatagramCarrier(network, ends, assignment, job, carriage, events)

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import IO, Any, NamedTuple, get_args
 
 from echelon.jobs.graph import FlowKey, Job
+from echelon.lowering.at_hosts import HostRule
 
 
 class WorkerReady(NamedTuple):
@@ -188,6 +189,8 @@ class Assignment:
     sends: tuple[ConstantRate, ...] = ()
     discards: bool = False
     """Whether other hosts send background packets to this one."""
+    rules: tuple[HostRule, ...] | None = None
+    """How the host ranks the flows that it sends; None: switches rank."""
 
 
 def write_assignment(assignment: Assignment, to: IO[bytes]) -> None:

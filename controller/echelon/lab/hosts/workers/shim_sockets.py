@@ -6,6 +6,7 @@ The kernel makes the headers before the shim and takes them off again.
 from __future__ import annotations
 
 import socket
+import struct
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 from echelon.jobs.graph import Flow, Job
 from echelon.lab.endhosts.agreement import Agreement
+from echelon.lab.endhosts.ranks import CONTROL, HostRanks
 from echelon.lab.endhosts.shim import (
     SHIM_AT,
     SHIM_PORT,
@@ -32,6 +34,7 @@ from echelon.lab.hosts.workers.sockets import FlowEvents, HostPacketCounts
 from echelon.processes import ECT0, IP_MTU_DISCOVER, IP_PMTUDISC_DO, SO_NO_CHECK, set_receive_buffer
 
 _CONNECTION_PORTS = 0xC000
+_INT = struct.Struct("=i")
 _NS_PER_S = 1_000_000_000
 _RECEIVE_BATCH = 64
 """Packets taken in a row before timers have their turn."""
@@ -68,6 +71,7 @@ class Datagram(NamedTuple):
     source_port: int
     destination: str
     payload: bytes
+    code_point: int = 0
 
     @property
     def frame_bytes(self) -> int:
@@ -119,7 +123,8 @@ class PacedSockets:
         sender = self._sockets.get(datagram.source_port)
         if sender is None:
             sender = self._sockets[datagram.source_port] = outgoing(self._ipv4, datagram.source_port, self._closing)
-        sender.sendto(datagram.payload, (datagram.destination, SHIM_PORT))
+        tos = (socket.IPPROTO_IP, socket.IP_TOS, _INT.pack(datagram.code_point << 2 | ECT0))
+        sender.sendmsg([datagram.payload], [tos] if datagram.code_point else [], 0, (datagram.destination, SHIM_PORT))
 
 
 class ShimSockets:
@@ -132,6 +137,9 @@ class ShimSockets:
         """Arrival time of the packet that is being processed."""
         self.flows = FlowEnds(assignment.host, loop)
         """Ends of the flows here."""
+        rules = assignment.rules
+        self.ranks = None if rules is None else HostRanks(assignment.host, rules)
+        """What marks packets with their ranks; None: switches rank."""
         self.agreement = Agreement(loop)
         """The host's knowledge about the iterations of its jobs."""
         ipv4 = assignment.addresses[assignment.host]
@@ -198,8 +206,11 @@ class ShimSocketCarrier:
         destination, payloads = assignment.addresses[flow.dst], ShimPayloads(key)
 
         def transmit(segment: DataSegment) -> None:
-            payload = payloads.data(segment, self.sockets.agreement.stamp(key))
-            self.sockets.outgoing.send(Datagram(self._port, destination, payload))
+            stamp, code_point, ranks = self.sockets.agreement.stamp(key), 0, self.sockets.ranks
+            if ranks is not None:
+                code_point, stamp = ranks.mark(self.sockets.loop.now_ns, key, segment, stamp)
+            datagram = Datagram(self._port, destination, payloads.data(segment, stamp), code_point)
+            self.sockets.outgoing.send(datagram)
 
         sender = FlowSender(
             flow.size_bytes,
@@ -227,7 +238,8 @@ class ShimSocketCarrier:
 
         def acknowledge(segment: AckSegment) -> None:
             payload = payloads.ack(segment, self.sockets.agreement.stamp(key))
-            self.sockets.outgoing.send(Datagram(self._port, source, payload))
+            code_point = 0 if self.sockets.ranks is None else CONTROL
+            self.sockets.outgoing.send(Datagram(self._port, source, payload, code_point))
 
         def on_complete() -> None:
             self._events.received(flow.name, iteration, self.sockets.arrived_ns)

@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from itertools import count
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 
 from echelon.errors import RunError
 from echelon.jobs.graph import ComputeUnit, Flow, Job
+from echelon.lab.endhosts.ranks import CONTROL
 from echelon.lab.endhosts.shim import SHIM_PORT, SHIM_VERSION, DataSegment, ShimPayloads, flow_key
 from echelon.lab.hosts.loop import RealTimeLoop
 from echelon.lab.hosts.workers.datagrams import shim_carriers
@@ -21,6 +23,9 @@ from echelon.lab.hosts.workers.messages import Assignment, ShimCarriage, TcpCarr
 from echelon.lab.hosts.workers.shim_sockets import Datagram, PacedSockets, python_carriers
 from echelon.lab.hosts.workers.sockets import FlowEvents, tcp_carriers
 from echelon.lab.hosts.workers.worker import SocketCarrier
+from echelon.lowering.at_hosts import HostRule
+from echelon.lowering.identity import ShimIdentity
+from echelon.processes import ECT0
 
 PATIENCE_NS = 30_000_000_000
 SIZES = {"f": 300_000, "g": 1, "h": 40_000}
@@ -246,6 +251,51 @@ def test_a_flow_takes_no_less_than_its_hosts_rate_allows(kind: Any) -> None:
         carriers["h1"].send(flow("f"), 1)
         loop.run()
         assert recorders["h2"].times[0] - recorders["h1"].times[0] >= 239 * 200_000
+
+
+def test_datagrams_carry_their_code_point() -> None:
+    loop, addresses, code_points = RealTimeLoop(), places(), (0, 8, 56, 0, 24)
+    with ExitStack() as sockets, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind((addresses["h2"], SHIM_PORT))
+        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        receiver.settimeout(PATIENCE_NS / 1e9)
+        paced = PacedSockets(loop, addresses["h1"], 10**12, sockets)
+        for number, code_point in enumerate(code_points):
+            paced.send(Datagram(40000, addresses["h2"], bytes([number]), code_point))
+        loop.at(loop.now_ns + 1_000_000, loop.stop)
+        loop.run()
+        for number, code_point in enumerate(code_points):
+            payload, [(_, _, tos)], _, _ = receiver.recvmsg(10, 100)
+            assert (payload[0], tos[0]) == (number, code_point << 2 | ECT0)
+
+
+@pytest.mark.parametrize("kind", [shim_carriers, python_carriers])
+def test_a_host_that_ranks_marks_data_by_its_rules_and_acknowledgements_as_control(kind: Any) -> None:
+    loop, addresses = RealTimeLoop(), places()
+    queues = {"f": 3, "g": 5}
+    rules = tuple(
+        HostRule("job", name, "h1", ShimIdentity(SHIM.number, SHIM.flows[name]), queue=queue)
+        for name, queue in queues.items()
+    )
+    with ExitStack() as sockets, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind((addresses["h2"], SHIM_PORT))
+        peer.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        peer.settimeout(PATIENCE_NS / 1e9)
+        of = replace(assignment("h1", addresses), rules=rules)
+        carrier = kind(loop, of, {"job": (JOB, SHIM, Recorder(1, loop).events)}, sockets)["job"]
+        for name in queues:
+            carrier.send(flow(name), 1)
+        peer.sendto(
+            ShimPayloads(flow_key(1, 7, SHIM.flows["back"])).data(DataSegment(142, 142)), (addresses["h1"], SHIM_PORT)
+        )
+        loop.at(loop.now_ns + 100_000_000, loop.stop)
+        loop.run()
+        seen = set()
+        for _ in range(3):
+            payload, [(_, _, tos)], _, _ = peer.recvmsg(2000, 100)
+            seen.add((int.from_bytes(payload[4:6], "big"), tos[0]))
+    expected = {(SHIM.flows[name], queue << 5 | ECT0) for name, queue in queues.items()}
+    assert seen == expected | {(SHIM.flows["back"], CONTROL << 2 | ECT0)}
 
 
 def test_a_connection_that_cannot_be_made_is_named() -> None:

@@ -1,0 +1,79 @@
+"""A switch of fixed function, as any cluster has it: eight strict queues a port, by the class selector of packets.
+
+Hosts rank (`echelon.lowering.at_hosts`). What such a switch lacks is refused: weights, rates and guaranteed shares of
+queues, entries for jobs or flows, and so paths other than those by address, digests, and aggregation. It sees no flow,
+and so compares none at a port: levels are absolute.
+
+The embedded switch stands for it, with a small program (`p4src/dscp`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from echelon.documents import Section
+from echelon.targets.softswitch import SoftswitchLauncher
+from echelon.targets.target import Site, Target
+
+if TYPE_CHECKING:
+    from echelon.lowering.capabilities import Capabilities
+    from echelon.p4program import P4Program
+    from echelon.southbound.queues import QueueDriver
+    from echelon.targets.launching import SwitchLauncher
+    from echelon.targets.virtual import VirtualFabricFactory
+
+
+class DscpOptions(Section):
+    """Nothing: tables and queues are reached at the switch's one address."""
+
+
+class DscpLauncher(SoftswitchLauncher):
+    """A launcher of the embedded switch, whose controller brings it the program."""
+
+    target = "dscp"
+
+
+class Dscp(Target[DscpOptions]):
+    """The target `dscp`."""
+
+    name = "dscp"
+    options = DscpOptions
+    ranks = False
+    limits = "hosts rank: levels are absolute, and no queue has a guaranteed share (docs/ranking-at-hosts.md)"
+
+    def capabilities(self, options: DscpOptions) -> Capabilities:
+        from echelon.targets.softswitch.capabilities import softswitch
+
+        return replace(
+            softswitch(),
+            target=self.name,
+            ranks=False,
+            weights=False,
+            rates=False,
+            max_ecmp_groups=0,
+            max_ecmp_members=0,
+        )
+
+    def program(self, options: DscpOptions | None = None) -> P4Program:
+        from echelon.p4program import program
+
+        return program("dscp")
+
+    def queue_driver(self, options: DscpOptions, site: Site) -> QueueDriver:
+        from echelon.targets.softswitch.queues import GnmiQueues
+
+        return GnmiQueues(site.switch)
+
+    def launcher(self) -> SwitchLauncher:
+        return DscpLauncher()
+
+    def virtual_fabric(self) -> VirtualFabricFactory:
+        from echelon.targets.softswitch.virtual import VirtualTestbed
+
+        return VirtualTestbed
+
+    def virtual_packets_per_s(self) -> int:
+        from echelon.targets import TARGETS
+
+        return TARGETS["softswitch"].virtual_packets_per_s()
