@@ -8,6 +8,7 @@ from echelon_ptf import entries, frames
 from echelon_ptf.base import BEST_EFFORT_QUEUE, CONTROL_QUEUE, RECEIVER, EchelonTest, receive_all, skipped_on
 from echelon_ptf.entries import Fixed
 from scapy.contrib.roce import BTH
+from scapy.layers.l2 import Ether
 
 _MTU = 1024
 _FIRST, _MIDDLE, _ONLY = 0x06, 0x07, 0x0A
@@ -128,7 +129,7 @@ class KeepsItsCodePoint(_QueuePairTest):
             frame = frames.roce(_ONLY, pair, 100, dscp=26)
             self.expect(frame, frames.as_forwarded(frame))
         left = self.carry(frames.roce(_ONLY, self.pair, 101, dscp=26))
-        seen = frames.Ether(left)
+        seen = Ether(left)
         del seen[BTH].icrc
         self.assertEqual(bytes(seen), left)
 
@@ -142,7 +143,7 @@ class TakesAConfiguredCodePoint(_QueuePairTest):
         self.install(entries.roce_mark(2, 34))
         left = self.carry(frames.roce(_ONLY, self.pair, 100, dscp=26))
         self.assertEqual(left[15] >> 2, 34)
-        seen = frames.Ether(left)
+        seen = Ether(left)
         del seen[BTH].icrc
         self.assertEqual(bytes(seen), left)
 
@@ -170,6 +171,6 @@ class OrderOfAQueuePair(_QueuePairTest):
         for frame in sent[:5]:
             self.send(frame)
         left = list(receive_all(self, 5, RECEIVER))
-        self.assertEqual([frames.Ether(frame)[BTH].psn for frame in left], [self.first_psn + n for n in range(5)])
+        self.assertEqual([Ether(frame)[BTH].psn for frame in left], [self.first_psn + n for n in range(5)])
         self.assertEqual([frames.queue_of(frame) for frame in left], [2] * 5)
         self.assertEqual(self.queue_of(sent[5]), 5)

@@ -16,13 +16,11 @@ from typing import NamedTuple, Self
 from zlib import crc32
 
 from echelon.lab.endhosts.shim import ETHERNET_BYTES, internet_checksum
-from echelon.p4program import constants
 
-_CONSTANTS = constants()
-ROCE_PORT = _CONSTANTS["ROCE_UDP_PORT"]
+ROCE_PORT = 4791
 ROCE_PORT_BYTES = ROCE_PORT.to_bytes(2, "big")
 WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, WRITE_ONLY = 0x06, 0x07, 0x08, 0x0A
-ACKNOWLEDGE = _CONSTANTS["BTH_ACKNOWLEDGE"]
+ACKNOWLEDGE = 0x11
 ACK, NAK_SEQUENCE = 0x1F, 0x60
 """Syndromes of an acknowledgement: all is well, with no word about credits; a number is missing."""
 NUMBERS = 1 << 24

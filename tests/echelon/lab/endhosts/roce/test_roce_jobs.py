@@ -150,8 +150,10 @@ def test_two_jobs_fall_into_step_under_echelon_and_not_under_fair() -> None:
 
 
 def test_lost_packets_are_sent_again_and_inflate_no_position() -> None:
-    """A window of eight packets overflows a queue of seven: one is lost each time, and sent again. Under echelon the jobs
-    soon find their step, in which they do not meet in a queue, and both are ranked as if nothing had been lost."""
+    """A window of eight packets overflows a queue of seven: one is lost each time, and sent again.
+
+    Under echelon the jobs soon find their step, and both are ranked as if nothing had been lost.
+    """
     fair, echelon = (run(policy, 7 * 1100) for policy in ("fair", "echelon"))
     assert all(count > 100 for count in fair.retransmitted.values())
     assert sum(echelon.retransmitted.values()) > 0
