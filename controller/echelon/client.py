@@ -37,7 +37,7 @@ from echelon.service.api.jobs import (
     ReportedIteration,
 )
 from echelon.service.api.links import LinkResource, MoveResource
-from echelon.service.api.plan import PlanResource
+from echelon.service.api.plan import ClassesResource, PlanResource
 from echelon.service.api.policy import PolicyResource
 from echelon.service.api.status import EventResource, StatusResource
 from echelon.service.api.switches import IntentResource, SwitchDifference, SwitchQueues, SwitchResource
@@ -305,6 +305,10 @@ class Client:
         most, asked = None if limit is None else str(limit), "true" if why else None
         wanted = {"job": job, "switch": switch, "limit": most, "after": after, "why": asked}
         return self._get(PlanResource, "/plan", wanted)
+
+    def classes(self, job: str) -> ClassesResource:
+        """Return the traffic classes that a job's program has to ask for."""
+        return self._get(ClassesResource, _path("jobs", job, "classes"))
 
     def policy(self) -> PolicyResource:
         return self._get(PolicyResource, "/policy")

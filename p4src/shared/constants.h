@@ -15,6 +15,13 @@
 #define SHIM_FLAG_ACK 2
 #define SHIM_FLAG_DRAIN 1
 
+/* RoCE v2: its port, and the opcodes of what a receiver sends back. The upper three bits of the first are the service. */
+#define ROCE_UDP_PORT 4791
+#define BTH_ACKNOWLEDGE 0x11
+#define BTH_CONGESTION 0x81
+/* The opcodes of packets that are not the first of their message, without the service: a bit for each. */
+#define BTH_CONTINUES 0x40C38E
+
 /* Epochs are compared modulo 256: a packet as far ahead as this, or more, is a straggler, 1 to 16 iterations behind.
  * Anything else that differs is a newer iteration, or a job that was started anew. */
 #define STRAGGLER_FROM 240

@@ -52,6 +52,17 @@ header udp_t {
     bit<16> checksum;
 }
 
+// The base transport header of RoCE v2 (InfiniBand Architecture Specification, volume 1, annex A17), which the packet's
+// sequence number ends. The invariant CRC at the packet's end does not cover DSCP, ECN, time to live and checksums.
+header bth_t {
+    bit<8>  opcode;
+    bit<8>  flags;
+    bit<16> partition;
+    bit<8>  congestion;
+    bit<24> dst_queue_pair;
+    bit<32> ack_psn;
+}
+
 // What a sender that knows its job tells the switch:
 //
 //    0       4       8               16                              31
@@ -98,6 +109,7 @@ struct headers_t {
     ipv4_h     ipv4;
     tcp_t      tcp;
     udp_t      udp;
+    bth_t      bth;
     shim_t     shim;
 #ifdef AGGREGATION
     aggregation_t aggregation;

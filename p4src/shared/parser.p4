@@ -31,11 +31,13 @@
     }
     state parse_udp {
         packet.extract(hdr.udp);
-        // Somebody else's datagram to our port may be too short for a shim.
+        // Somebody else's datagram to our port may be too short for a shim. What RoCE sends is as long: BTH (12), a header
+        // more or data (4), and the invariant CRC (4). Only SEND without data is shorter, and is nobody's.
 #if defined(AGGREGATION)
         transition select(hdr.udp.src_port, hdr.udp.dst_port, hdr.udp.length >= 8 + SHIM_BYTES,
                           hdr.udp.length >= 8 + SHIM_BYTES + AGGREGATION_BYTES) {
             (_, SHIM_UDP_PORT, true, _): parse_shim;
+            (_, ROCE_UDP_PORT, true, _): parse_bth;
             (_, AGGREGATION_UDP_PORT, _, true): parse_aggregation;
             (AGGREGATION_UDP_PORT, _, _, true): parse_aggregation;
             default: accept;
@@ -43,6 +45,7 @@
 #elif defined(PARSER_COMPARES)
         transition select(hdr.udp.dst_port, hdr.udp.length >= 8 + SHIM_BYTES) {
             (SHIM_UDP_PORT, true): parse_shim;
+            (ROCE_UDP_PORT, true): parse_bth;
             default: accept;
         }
 #else
@@ -60,9 +63,25 @@
             (SHIM_UDP_PORT, 0x2000 &&& 0xE000): parse_shim;
             (SHIM_UDP_PORT, 0x4000 &&& 0xC000): parse_shim;
             (SHIM_UDP_PORT, 0x8000 &&& 0x8000): parse_shim;
+            (ROCE_UDP_PORT, 0x001C &&& 0xFFFC): parse_bth;
+            (ROCE_UDP_PORT, 0x0020 &&& 0xFFE0): parse_bth;
+            (ROCE_UDP_PORT, 0x0040 &&& 0xFFC0): parse_bth;
+            (ROCE_UDP_PORT, 0x0080 &&& 0xFF80): parse_bth;
+            (ROCE_UDP_PORT, 0x0100 &&& 0xFF00): parse_bth;
+            (ROCE_UDP_PORT, 0x0200 &&& 0xFE00): parse_bth;
+            (ROCE_UDP_PORT, 0x0400 &&& 0xFC00): parse_bth;
+            (ROCE_UDP_PORT, 0x0800 &&& 0xF800): parse_bth;
+            (ROCE_UDP_PORT, 0x1000 &&& 0xF000): parse_bth;
+            (ROCE_UDP_PORT, 0x2000 &&& 0xE000): parse_bth;
+            (ROCE_UDP_PORT, 0x4000 &&& 0xC000): parse_bth;
+            (ROCE_UDP_PORT, 0x8000 &&& 0x8000): parse_bth;
             default: accept;
         }
 #endif
+    }
+    state parse_bth {
+        packet.extract(hdr.bth);
+        transition accept;
     }
     state parse_shim {
         packet.extract(hdr.shim);

@@ -32,6 +32,7 @@
 #include "../build/tna/rankings.p4"
 #include "include/control/level.p4"
 #include "include/control/promotion.p4"
+#define MARKS_ROCE
 #include "include/control/marking.p4"
 #include "include/control/ecn.p4"
 

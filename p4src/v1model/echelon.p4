@@ -168,7 +168,7 @@ control EchelonEgress(inout headers_t hdr, inout metadata_t meta, inout standard
 #endif
         if (meta.sequenced == 1) {
             // The time first: a reader that sees the packet's number must find its time, too.
-            if (meta.ranking != Ranking.NONE) {
+            if (meta.in_stream == 1) {
                 stream_left_us.write((bit<32>)meta.stream, standard_metadata.egress_global_timestamp);
             }
             queue_left.write((bit<32>)(standard_metadata.egress_port ++ meta.queue), meta.sequence);

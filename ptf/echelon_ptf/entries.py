@@ -228,6 +228,31 @@ def answers(
     return entry("tcp_answer", match, "set_answered", answered=number, closes=int(closes))
 
 
+def queue_pair(
+    host: int, pair: int, *, number: int, job: int, mtu: int, gap_us: int, head_bytes: int, numbers: int | None = None
+) -> TableEntry:
+    """Return the entry of a queue pair of `host`, which receives what connection `number` carries.
+
+    `numbers` is the index of its packet numbers, where several queue pairs are one connection.
+    """
+    return entry(
+        "roce_connection",
+        {"dst": int(IPv4Address(address(host))), "queue_pair": pair},
+        f"set_queue_pair_{mtu}",
+        connection=number,
+        job=job,
+        is_head=1,
+        gap_us=gap_us,
+        head_bytes=head_bytes,
+        queue_pair=number if numbers is None else numbers,
+    )
+
+
+def roce_mark(queue: int, dscp: int) -> TableEntry:
+    """Return the entry that gives packets of RoCE that leave a queue a code point."""
+    return entry("roce_to_dscp", {"queue": queue}, "set_dscp", dscp=dscp)
+
+
 def segment(number: int, start_bytes: int, end_bytes: int, flow: int) -> TableEntry:
     """Return the entry by which bytes `start_bytes` to before `end_bytes` of a connection are those of `flow`."""
     match: dict[str, Match] = {"connection": number, "position": Interval(start_bytes, end_bytes - 1)}

@@ -5,6 +5,7 @@ Host n is at port n of the switch, with address 10.0.0.n and MAC 02:00:00:00:00:
 
 from __future__ import annotations
 
+from scapy.contrib.roce import BTH
 from scapy.fields import BitField, ByteField, FlagsField, IntField, ShortField
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
@@ -111,6 +112,22 @@ def tcp(
 
 def udp(src_port: int, dst_port: int, payload_bytes: int, *, src: int = 1, dst: int = 2, ecn: int = NOT_ECT) -> Packet:
     return ipv4(src, dst, ecn=ecn) / UDP(sport=src_port, dport=dst_port) / Raw(bytes(payload_bytes))
+
+
+def roce(
+    opcode: int,
+    pair: int,
+    psn: int,
+    payload_bytes: int = 256,
+    *,
+    src: int = 1,
+    dst: int = 2,
+    dscp: int = 0,
+    port: int = 4791,
+) -> Packet:
+    """Return a packet of RoCE v2, of which scapy makes the invariant CRC."""
+    head = ipv4(src, dst, ecn=ECT0, dscp=dscp) / UDP(sport=0xC000, dport=port, chksum=0)
+    return head / BTH(opcode=opcode, dqpn=pair, psn=psn % (1 << 24), ackreq=1) / Raw(bytes(payload_bytes))
 
 
 def as_forwarded(frame: Packet, *, dst: int = 2, queue: int | None = None, flags: int | None = None) -> Packet:

@@ -88,6 +88,15 @@ class DataPlane(ABC):
         timing = [ticks(gap_us), head_bytes] if self.is_tna else [gap_us, head_bytes, 0, 0]
         self.insert(at + "tcp_connection", ends, at + "set_connection", [number, number, 1, *timing])
 
+    def queue_pair(
+        self, end: tuple[int, int], number: int, mtu: int, head_bytes: int, gap_us: int, numbers_of: int | None = None
+    ) -> None:
+        """Add a queue pair, given its host and number, of a connection with packet numbers of its own."""
+        at = self.ingress + "classifier."
+        timing = [ticks(gap_us) if self.is_tna else gap_us, head_bytes]
+        own = number if numbers_of is None else numbers_of
+        self.insert(at + "roce_connection", end, f"{at}set_queue_pair_{mtu}", [number, number, 1, *timing, own])
+
     def segment(self, connection: int, start: int, end: int, flow: int) -> None:
         """Add a segment from `start` to before `end`, both multiples of 4096."""
         at = self.ingress + ("position." if self.is_tna else "classifier.")
@@ -98,10 +107,10 @@ class DataPlane(ABC):
             key = (connection, (low, 0xFFFFF000))
             self.insert(at + "segment", key, at + "set_segment", [flow, end], 1)
 
-    def flow(self, flow: int, action: str, *args: int) -> None:
+    def flow(self, flow: int, action: str, *args: int, port: int = 2) -> None:
         table = self.ingress + "flow.flow"
         name = f"{self.ingress}flow.{action}"
-        self.insert(table, (flow,), name if name in self.actions(table) else action, [2, MAC, *args])
+        self.insert(table, (flow,), name if name in self.actions(table) else action, [port, MAC, *args])
 
     def deadline(
         self,

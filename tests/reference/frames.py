@@ -48,6 +48,12 @@ def tcp(src_port: int, dst_port: int, payload: bytes, *, options: bytes = b"") -
     return struct.pack("!HHIIBBHHH", src_port, dst_port, 0, 0, offset << 4, 0x18, 512, 0, 0) + options + payload
 
 
+def bth(opcode: int, queue_pair: int, psn: int, payload: bytes = bytes(8)) -> bytes:
+    """Return UDP with the base transport header of RoCE behind it, and an invariant CRC that nobody looks at."""
+    head = struct.pack("!BBHII", opcode, 0, 0xFFFF, queue_pair, psn)
+    return udp(0xC000, 4791, head + payload + bytes(4))
+
+
 def shim(
     job: int,
     flow: int,

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     from echelon.client import Client
     from echelon.service.api.jobs import JobResource, JobSummary
+    from echelon.service.api.plan import ClassesResource
 
-app = typer.Typer(help="Jobs: new, submit, list, show, remove.", cls=GroupWithDoors, no_args_is_help=True)
+app = typer.Typer(help="Jobs: new, submit, list, show, env, remove.", cls=GroupWithDoors, no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="The job.", metavar="NAME", autocompletion=completion.jobs)]
 
@@ -164,6 +165,41 @@ def show(
     Example: echelon job show bert
     """
     return client.job(name), partial(_show, flows=flows)
+
+
+@app.command()
+@answers
+def env(client: Client, name: Name) -> Answer:
+    """Print what to export so that NCCL marks the packets of a job as the plan says.
+
+    The classes are those of the plan in force. Where switches recognise the job's packets, nothing of it is needed.
+    Status 1 means that the policy gives the job's flows no class that lasts.
+
+    Example: eval "$(echelon job env bert)"
+    """
+    return client.classes(name), _show_environment
+
+
+def _show_environment(found: ClassesResource) -> None:
+    lasting = {(one.queue, one.dscp, one.traffic_class) for one in found.classes if one.queue is not None}
+    if not lasting:
+        fail(
+            f"policy {found.policy} ranks the flows of job '{found.job}' packet by packet, and NCCL marks all packets "
+            "of a communicator alike (let switches recognise its queue pairs, or take a policy with classes: "
+            "echelon policy set crux)",
+            FAILED,
+        )
+    if len(lasting) == 1 and all(one.queue is not None for one in found.classes):
+        ((queue, dscp, byte),) = lasting
+        typer.echo(f"# job {found.job}, policy {found.policy}: queue {queue}, DSCP {dscp}")
+        typer.echo(f"export NCCL_IB_TC={byte}")
+        typer.echo(f"export NCCL_IB_SL={queue}")
+        return
+    typer.echo(f"# job {found.job}, policy {found.policy}: set ncclConfig_t.trafficClass of each communicator")
+    for one in found.classes:
+        said = "ranked packet by packet" if one.queue is None else f"trafficClass = {one.traffic_class}"
+        typer.echo(f"# {one.echelonflow}: {said}")
+    typer.echo("unset NCCL_IB_TC")
 
 
 @app.command()

@@ -164,6 +164,11 @@ def addresses(spec: JobSpec, fabric: Fabric) -> dict[str, str]:
     return {fabric.hosts[host].ipv4: host for host in spec.hosts if host in fabric.hosts}
 
 
+def reported_protocol(spec: JobSpec) -> str | None:
+    """Return the protocol of the connections that agents report of a job, tcp or roce; None: they report none."""
+    return None if spec.recognition.by != "agent" else spec.recognition.protocol or "tcp"
+
+
 def checked_connections(
     report: ReportConnections, job: RegisteredJob, jobs: Iterable[RegisteredJob], fabric: Fabric
 ) -> frozenset[FiveTuple]:
@@ -180,7 +185,14 @@ def checked_connections(
             code="limit-reached",
         )
     known = addresses(job.spec, fabric)
-    for index, (_, local, remote, *_) in enumerate(report.connections):
+    protocol = reported_protocol(job.spec) or "tcp"
+    for index, (_, local, remote, *ports) in enumerate(report.connections):
+        if protocol == "tcp" and max(ports) >= 1 << 16:
+            raise RefusedError(
+                f"{max(ports)} is not a port of TCP (give one between 1 and 65535)",
+                f"connections[{index}]",
+                code="out-of-range",
+            )
         if known.get(local) != report.host:
             raise RefusedError(
                 f"{local} is not the address of '{report.host}' in fabric '{fabric.name}' "
@@ -195,18 +207,19 @@ def checked_connections(
                 f"connections[{index}].remote",
                 code="not-allowed",
             )
-    seen = frozenset(report.connections)
+    seen = frozenset((protocol, *one[1:]) for one in report.connections)
     _check_owners(seen - job.connections.get(report.host, frozenset()), job, jobs, fabric)
     return seen
 
 
 def kept_connections(before: RegisteredJob | None, spec: JobSpec, fabric: Fabric) -> dict[str, frozenset[FiveTuple]]:
     """Return the reported connections that stay when the job's file is replaced by `spec`: those between its hosts."""
-    if before is None or spec.recognition.by != "agent":
+    protocol = reported_protocol(spec)
+    if before is None or protocol is None:
         return {}
     known = addresses(spec, fabric)
     still = {
-        host: frozenset(one for one in seen if known.get(one[1]) == host and one[2] in known)
+        host: frozenset(one for one in seen if one[0] == protocol and known.get(one[1]) == host and one[2] in known)
         for host, seen in before.connections.items()
     }
     return {host: seen for host, seen in still.items() if seen}

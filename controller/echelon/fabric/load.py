@@ -3,6 +3,8 @@
 ```yaml
 fabric: dumbbell          # name
 paths: kept               # how connections get their paths (`echelon.fabric.choices`); this is the default
+roce_marks: [26, 26, 26, 26, 26, 26, 26, 26]   # the DSCP of RoCE that leaves queues 0 to 7 of a switch (default: as its
+                          # sender wrote it, so that the next switch finds the lossless queue that it belongs to)
 hosts: [h1, h2]           # or a mapping, to fix addresses: {h1: {ipv4: 10.0.0.1, mac: "02:00:00:00:00:01"}, h2: {}}
 switches: [s1, s2]        # or a mapping, to fix P4Runtime device ids: {s1: {device_id: 1}, s2: {}}
 links:                    # full duplex
@@ -145,6 +147,10 @@ class FabricSpec(Section):
     ]
     paths: Annotated[str, AfterValidator(_choosable)] = "kept"
     """How connections get their paths: `kept`, `hash` or `valiant`, where a policy leaves that open."""
+    roce_marks: (
+        Annotated[tuple[Annotated[int, Field(strict=True, ge=0, le=63)], ...], Field(min_length=8, max_length=8)] | None
+    ) = None
+    """The DSCP of packets of RoCE that leave queues 0 to 7 of a switch. Default: what their senders wrote."""
     links: Annotated[
         tuple[LinkSpec, ...], Field(min_length=1, description="the links, as [{between: [h1, s1], rate: 1 Gbit/s}]")
     ]
@@ -259,7 +265,14 @@ def build_fabric(spec: FabricSpec) -> Fabric:
     cables = tuple(
         CableLink(end(link, link.between[0]), end(link, link.between[1]), link.rate, link.delay) for link in spec.links
     )
-    return Fabric(name=spec.fabric, hosts=_hosts(spec), switches=_switches(spec), cables=cables, paths=spec.paths)
+    return Fabric(
+        name=spec.fabric,
+        hosts=_hosts(spec),
+        switches=_switches(spec),
+        cables=cables,
+        paths=spec.paths,
+        roce_marks=spec.roce_marks or (),
+    )
 
 
 def load_fabric(path: str | Path) -> Fabric:
@@ -320,6 +333,7 @@ def fabric_text(spec: FabricSpec, about: str) -> str:
         *comment,
         f"fabric: {spec.fabric}",
         *([f"paths: {spec.paths}"] if "paths" in spec.model_fields_set else []),
+        *([f"roce_marks: {list(spec.roce_marks)}"] if spec.roce_marks else []),
         *_key_lines("hosts", spec.hosts),
         *_key_lines("switches", spec.switches),
         "links:",

@@ -257,6 +257,8 @@ class Fabric:
     a controller that is cut off from all switches leaves all paths alone."""
     paths: str = "kept"
     """How connections get their paths (`echelon.fabric.choices`), where a policy leaves that open."""
+    roce_marks: tuple[int, ...] = ()
+    """The DSCP of packets of RoCE that leave each queue of a switch; empty: what their senders wrote."""
 
     def without(self, links: Iterable[tuple[str, str]], down: Iterable[tuple[str, str]] = ()) -> Fabric:
         """Return the same fabric with exactly these links drained, and these down.

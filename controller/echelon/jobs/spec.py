@@ -10,7 +10,10 @@ pipeline: {...}           # echelon.jobs.paradigms has one module for each secti
 recognition:              # how switches recognise the job's flows (default: {by: shim})
   by: bytes               # shim: by the header that Echelon's own senders write; or bytes, for unmodified senders;
                           # or agent, the same, where agents on the hosts report the connections (only idle_gap follows)
-  protocol: tcp           # tcp (default) or udp
+  protocol: tcp           # tcp (default), udp, or roce (RoCE v2, with the next two keys in place of ports)
+  queue_pair: 0x100       # of roce with by: bytes: what a host gets from the job's first host goes to its queue pair of
+                          # this number, what it gets from the second one to the next number, and so on
+  mtu: 4096 B             # of roce: the path's MTU, by which packets are counted: 256, 512, 1024, 2048 or 4096 B
   source_port: 5001       # each host has one connection to each host that it sends to, from this port
   destination_port: 5002  # to this one
   idle_gap: 50 ms         # silence after which the job's first connection starts a new iteration
@@ -35,7 +38,15 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, ModelWrapValidatorHandler, ValidationInfo, create_model, model_validator
+from pydantic import (
+    Field,
+    ModelWrapValidatorHandler,
+    PlainValidator,
+    ValidationInfo,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from echelon.documents import (
@@ -52,7 +63,7 @@ from echelon.documents import (
 )
 from echelon.jobs.paradigm import Paradigm, registered
 from echelon.jobs.ranked import MOST_STEPS, RankedParadigm
-from echelon.quantities import shown
+from echelon.quantities import QuantityError, shown, size_bytes
 
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
 UNBUILT = "unbuilt"
@@ -67,7 +78,26 @@ SHIM_PORT = 0xEF10
 """A UDP packet to this port starts with the shim header."""
 
 
-_NEEDED = {"shim": (), "bytes": ("source_port", "destination_port", "idle_gap"), "agent": ("idle_gap",)}
+_PORTS = ("source_port", "destination_port")
+_NEEDED = {
+    ("shim", False): (),
+    ("bytes", False): (*_PORTS, "idle_gap"),
+    ("agent", False): ("idle_gap",),
+    ("bytes", True): ("queue_pair", "mtu", "idle_gap"),
+    ("agent", True): ("mtu", "idle_gap"),
+}
+"""The keys that a recognition requires, by how it is done and whether it is of RoCE."""
+MTUS = (256, 512, 1024, 2048, 4096)
+"""The MTUs of paths of RoCE, in bytes of payload."""
+
+
+def _mtu(value: object) -> int:
+    size = size_bytes(value)
+    if size not in MTUS:
+        raise QuantityError(
+            f"{shown(value)} is not the MTU of a path of RoCE (use {', '.join(map(str, MTUS))} B)", code="out-of-range"
+        )
+    return size
 
 
 class RecognitionSpec(Section):
@@ -76,8 +106,13 @@ class RecognitionSpec(Section):
     by: Literal["shim", "bytes", "agent"] = "shim"
     """shim: the sender marks every packet. bytes: by connection, and what it has carried in this iteration. agent: in
     the same way, by the connections that agents on the hosts report; all those between two hosts count as one."""
-    protocol: Literal["tcp", "udp"] | None = None
-    """None: tcp."""
+    protocol: Literal["tcp", "udp", "roce"] | None = None
+    """None: tcp. With `by: agent`, tcp or roce."""
+    queue_pair: Annotated[int, Field(strict=True, ge=2, le=0xFF0000)] | None = None
+    """The number of a host's queue pair for what comes from the job's first host; those for its other hosts follow.
+    Only `by: bytes` over RoCE has it, and requires it."""
+    mtu: Annotated[int, PlainValidator(_mtu), WithJsonSchema({"type": "string", "examples": ["4096 B"]})] | None = None
+    """The MTU of the paths. Only RoCE has it, and requires it."""
     source_port: Port | None = None
     """The port of the sender. Only `by: bytes` has it, and requires it."""
     destination_port: Port | None = None
@@ -97,10 +132,15 @@ class RecognitionSpec(Section):
         return self
 
     def _faults(self) -> Iterator[PydanticCustomError]:
-        needed = _NEEDED[self.by]
-        for key in ("protocol", *_NEEDED["bytes"]):
+        is_roce = self.protocol == "roce" and self.by != "shim"
+        needed = _NEEDED[self.by, is_roce]
+        for key in ("protocol", *_PORTS, "queue_pair", "mtu", "idle_gap"):
             given = getattr(self, key) is not None
-            if given and key not in needed and self.by != "bytes":
+            if given and is_roce and key in _PORTS:
+                yield problem("is of TCP and UDP (remove it, and give 'queue_pair')", key, code="conflicting-key")
+            elif given and not is_roce and self.by != "shim" and key in ("queue_pair", "mtu"):
+                yield problem("is of RoCE (remove it, or write 'protocol: roce')", key, code="conflicting-key")
+            elif given and key not in needed and self.by != "bytes" and not (is_roce and key == "protocol"):
                 yield problem(
                     f"does not go with 'by: {self.by}' (remove it, or write 'by: bytes')", key, code="conflicting-key"
                 )
@@ -118,7 +158,7 @@ class RecognitionSpec(Section):
                 "iterations",
                 code="conflicting-key",
             )
-        if self.pause and (self.by == "shim" or self.protocol == "udp"):
+        if self.pause and (self.by == "shim" or self.protocol not in (None, "tcp")):
             yield problem(
                 "is for connections over TCP (remove it, or write 'by: bytes' or 'by: agent')",
                 "pause",

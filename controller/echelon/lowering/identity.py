@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 from echelon.fabric.model import Fabric
 from echelon.jobs.analysis import connections
 from echelon.jobs.graph import FlowKey, Job
+from echelon.jobs.spec import COUNTED_BYTES
 from echelon.lowering.capabilities import LoweringError
 
 if TYPE_CHECKING:
     from echelon.jobs.spec import JobSpec, RecognitionSpec
 
 FiveTuple = tuple[str, str, str, int, int]
-"""A connection: (protocol, source address, destination address, source port, destination port)."""
+"""A connection: (protocol, source address, destination address, source port, destination port). Ends of RoCE have the
+numbers of their queue pairs in place of ports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +34,19 @@ class ShimIdentity:
 class SegmentIdentity:
     """An identity by position: the flow is a range of the bytes that its connection carries in one iteration.
 
-    The sender knows nothing of Echelon. Bytes are payload of TCP or UDP. A new iteration starts on the connection after
-    `idle_gap_s` seconds without a packet, once 95 % of `iteration_bytes` have passed; with `by_bytes`, behind
-    `iteration_bytes` also without a silence.
+    The sender knows nothing of Echelon. Bytes are payload of TCP or UDP; a packet of RoCE counts as a full one. A new
+    iteration starts on the connection after `idle_gap_s` seconds without a packet, once 95 % of `iteration_bytes` have
+    passed; with `by_bytes`, behind `iteration_bytes` also without a silence.
     """
 
     src_ipv4: str
     dst_ipv4: str
     protocol: str
-    """tcp or udp."""
+    """tcp, udp or roce."""
     src_port: int
     """0 where agents report the ports."""
     dst_port: int
-    """0 where agents report the ports."""
+    """0 where agents report the ports. Of RoCE, the destination's queue pair."""
     start_bytes: int
     end_bytes: int
     """Position of the first byte after the flow."""
@@ -58,6 +60,8 @@ class SegmentIdentity:
     report nothing, and the ports are those above."""
     by_bytes: bool = False
     """Whether iterations need no silence between them."""
+    mtu: int | None = None
+    """Of RoCE: the path's MTU, by which packets are counted."""
 
     @property
     def five_tuple(self) -> FiveTuple:
@@ -98,7 +102,7 @@ def identities_of(
     `reported` connections from one to the other. Workers are hosts of `fabric`. Raise `LoweringError` for more flows
     than the shim can number.
     """
-    return _RECOGNITIONS[spec.recognition.by](job, number, spec.recognition, fabric, reported)
+    return _RECOGNITIONS[spec.recognition.by](job, number, spec, fabric, reported)
 
 
 def _between_two(job: Job) -> Job:
@@ -115,7 +119,7 @@ def _between_two(job: Job) -> Job:
 
 
 def _by_shim(
-    job: Job, number: int, _recognition: RecognitionSpec, _fabric: Fabric, _reported: Collection[FiveTuple]
+    job: Job, number: int, _spec: JobSpec, _fabric: Fabric, _reported: Collection[FiveTuple]
 ) -> dict[str, Identity]:
     if max(len(job.flows), number + 1) > SHIM_NUMBERS:
         raise LoweringError(
@@ -127,21 +131,27 @@ def _by_shim(
 
 
 def _by_bytes(
-    job: Job, _number: int, recognition: RecognitionSpec, fabric: Fabric, _reported: Collection[FiveTuple]
+    job: Job, _number: int, spec: JobSpec, fabric: Fabric, _reported: Collection[FiveTuple]
 ) -> Mapping[str, Identity]:
+    recognition = spec.recognition
     # The file's loader has checked this.
+    if recognition.queue_pair is not None:
+        # Each host has a queue pair for each other one, by the place of that one among the job's hosts.
+        pairs = {host: recognition.queue_pair + place for place, host in enumerate(spec.hosts)}
+        return _segments(job, recognition, fabric, lambda src, dst: (pairs[dst], pairs[src]))
     assert recognition.source_port is not None
     assert recognition.destination_port is not None
-    return _segments(job, recognition, fabric, recognition.source_port, recognition.destination_port)
+    ports = recognition.source_port, recognition.destination_port
+    return _segments(job, recognition, fabric, lambda _src, _dst: ports)
 
 
 def _by_agent(
-    job: Job, _number: int, recognition: RecognitionSpec, fabric: Fabric, reported: Collection[FiveTuple]
+    job: Job, _number: int, spec: JobSpec, fabric: Fabric, reported: Collection[FiveTuple]
 ) -> Mapping[str, Identity]:
     ports: dict[tuple[str, str], set[tuple[int, int]]] = {}
     for _, src, dst, src_port, dst_port in reported:
         ports.setdefault((src, dst), set()).add((src_port, dst_port))
-    segments = _segments(job, recognition, fabric, 0, 0)
+    segments = _segments(job, spec.recognition, fabric, lambda _src, _dst: (0, 0))
     return {
         flow: replace(one, reported=tuple(sorted(ports.get((one.src_ipv4, one.dst_ipv4), ()))))
         for flow, one in segments.items()
@@ -149,13 +159,21 @@ def _by_agent(
 
 
 def _segments(
-    job: Job, recognition: RecognitionSpec, fabric: Fabric, src_port: int, dst_port: int
+    job: Job, recognition: RecognitionSpec, fabric: Fabric, ports: Callable[[str, str], tuple[int, int]]
 ) -> dict[str, SegmentIdentity]:
-    gap_s = recognition.idle_gap
+    gap_s, packet = recognition.idle_gap, recognition.mtu or 1
     assert gap_s is not None
     out: dict[str, SegmentIdentity] = {}
     for (src, dst), flows in connections(_between_two(job)).items():
-        edges = list(accumulate((flow.size_bytes for flow in flows), initial=0))
+        src_port, dst_port = ports(src, dst)
+        # Whole packets of RoCE: a message begins with a packet of its own.
+        edges = list(accumulate((-(-flow.size_bytes // packet) * packet for flow in flows), initial=0))
+        if edges[-1] >= COUNTED_BYTES:
+            raise LoweringError(
+                f"job {job.name}: the packets from {src} to {dst} count as {edges[-1]} B in an iteration, and switches "
+                f"count less than {COUNTED_BYTES} (use the shim)",
+                job.name,
+            )
         for flow, (start, end) in zip(flows, pairwise(edges), strict=True):
             out[flow.name] = SegmentIdentity(
                 src_ipv4=fabric.hosts[src].ipv4,
@@ -169,6 +187,7 @@ def _segments(
                 idle_gap_s=gap_s,
                 pause=recognition.pause,
                 by_bytes=recognition.iterations == "bytes",
+                mtu=recognition.mtu,
             )
     return out
 

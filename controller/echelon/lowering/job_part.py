@@ -86,6 +86,7 @@ def requeued(lowered: LoweredJob, queues: Mapping[str, Fixed]) -> LoweredJob:
 class _Connection:
     number: int
     segment: SegmentIdentity
+    number_of: Callable[[FiveTuple], int]
 
     def entries(self, job: int, able: Capabilities, *, is_head: bool, is_shared: bool) -> Iterator[TableEntry]:
         time, segment = able.units.time, self.segment
@@ -93,17 +94,26 @@ class _Connection:
         in_sequence = able.sequence_numbers and segment.protocol == "tcp" and len(segment.five_tuples) == 1
         whole_bytes = segment.iteration_bytes if segment.by_bytes else 0
         for protocol, src, dst, src_port, dst_port in segment.five_tuples:
+            given = {
+                "connection": self.number,
+                "job": job,
+                "is_head": int(is_head),
+                f"gap_{time.suffix}": time.count(segment.idle_gap_s),
+                "head_bytes": int(segment.iteration_bytes * _HEAD_SHARE),
+                **({"whole_bytes": whole_bytes} if able.iterations_by_bytes else {}),
+            }
+            if segment.mtu is not None:
+                # Each queue pair has packet numbers of its own.
+                pair = self.number_of((protocol, src, dst, src_port, dst_port))
+                to: dict[str, Match] = {"dst": ipv4(dst), "queue_pair": dst_port}
+                yield entry("roce_connection", to, f"set_queue_pair_{segment.mtu}", **given, queue_pair=pair)
+                continue
             key: dict[str, Match] = {"src": ipv4(src), "dst": ipv4(dst), "src_port": src_port, "dst_port": dst_port}
             yield entry(
                 f"{protocol}_connection",
                 key,
                 "set_connection",
-                connection=self.number,
-                job=job,
-                is_head=int(is_head),
-                **{f"gap_{time.suffix}": time.count(segment.idle_gap_s)},
-                head_bytes=int(segment.iteration_bytes * _HEAD_SHARE),
-                **({"whole_bytes": whole_bytes} if able.iterations_by_bytes else {}),
+                **given,
                 **({"in_sequence": int(in_sequence)} if able.sequence_numbers else {}),
             )
             if in_sequence:
@@ -201,7 +211,9 @@ class _JobAtSwitch:
         five_tuple = segment.five_tuple
         connection = self.connections.get(five_tuple)
         if connection is None:
-            connection = self.connections[five_tuple] = _Connection(self.numbers.connection(five_tuple), segment)
+            connection = self.connections[five_tuple] = _Connection(
+                self.numbers.connection(five_tuple), segment, self.numbers.connection
+            )
         return connection.number
 
     # -- what rankings ask for ---------------------------------------------------------------------------------------

@@ -254,9 +254,11 @@ class Lowering:
             for connection in job.connections:
                 if owners.setdefault(connection, name) != name:
                     protocol, src, dst, src_port, dst_port = connection
+                    ports = f"{protocol} {src}:{src_port} to {dst}:{dst_port} is a connection"
+                    what = ports if src else f"queue pair {dst_port} of {dst} is one"
                     raise LoweringError(
-                        f"job {name}: {protocol} {src}:{src_port} to {dst}:{dst_port} is a connection of job "
-                        f"{owners[connection]} already; give the job other ports",
+                        f"job {name}: {what} of job {owners[connection]} already; give the job other "
+                        f"{'ports' if src else 'queue pairs'}",
                         name,
                         code="duplicate",
                     )
@@ -398,7 +400,9 @@ def _same_routes(switch: str, fabric: Fabric, before: Fabric) -> bool:
 
 def _rewired(fabric: Fabric, before: Fabric) -> bool:
     """Return whether more differs than which links are drained or down."""
-    return fabric is not before and (fabric.cables, fabric.hosts) != (before.cables, before.hosts)
+    return fabric is not before and (
+        (fabric.cables, fabric.hosts, fabric.roce_marks) != (before.cables, before.hosts, before.roce_marks)
+    )
 
 
 def _kept(before: Part, now: Part) -> Part:
@@ -439,7 +443,13 @@ def _queues_of(flows: Iterable[FlowPlan]) -> frozenset[int]:
 def _connections_of(flows: Iterable[FlowPlan], identities: Mapping[str, Identity]) -> frozenset[FiveTuple]:
     of_flows = (identities[flow.flow] for flow in flows)
     segments = (identity for identity in of_flows if isinstance(identity, SegmentIdentity))
-    return frozenset(chain.from_iterable(segment.five_tuples for segment in segments))
+    return frozenset(map(_claimed, chain.from_iterable(segment.five_tuples for segment in segments)))
+
+
+def _claimed(connection: FiveTuple) -> FiveTuple:
+    """Return what switches know of a connection: of RoCE, its destination's queue pair."""
+    protocol, _, dst, _, dst_port = connection
+    return (protocol, "", dst, 0, dst_port) if protocol == "roce" else connection
 
 
 def _check(plan: Plan, of_jobs: Collection[int], capabilities: Mapping[str, Capabilities]) -> None:

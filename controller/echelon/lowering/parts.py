@@ -49,14 +49,16 @@ def mac(text: str) -> int:
 
 def fabric_part(switch: str, fabric: Fabric, best_effort_queue: int, able: Capabilities) -> Part:
     """Return the part with marking and routes to every host; `able` is what the switch can carry."""
-    marking = _marking_entries(best_effort_queue) if able.ranks else ()
+    marking = _marking_entries(best_effort_queue, fabric.roce_marks) if able.ranks else ()
     return Part(FABRIC, (*marking, *_ecn_entries(switch, fabric, able.ecn), *_route_entries(switch, fabric, able)))
 
 
-def _marking_entries(best_effort_queue: int) -> Iterator[TableEntry]:
+def _marking_entries(best_effort_queue: int, roce_marks: Sequence[int]) -> Iterator[TableEntry]:
     for queue in range(LEVELS):
         # Class selector code points: the upper three bits of DSCP are the queue.
         yield entry("queue_to_dscp", {"queue": queue}, "set_dscp", dscp=queue << 3)
+    for queue, dscp in enumerate(roce_marks):
+        yield entry("roce_to_dscp", {"queue": queue}, "set_dscp", dscp=dscp)
     numbers = constants()
     classes = {
         numbers["CLASS_BEST_EFFORT"]: best_effort_queue,

@@ -97,6 +97,11 @@ struct metadata_t {
     bit<32>          gap_ticks;
     bit<32>          head_bytes;
     bit<32>          payload_bytes;
+    // Of RoCE: whose numbers the packet has, its number times the MTU, and the MTU.
+    connection_id_t  sequence_of;
+    bit<32>          seq;
+    bit<32>          mtu;
+    bit<1>           sent_again;
     bit<32>          ip_bytes;
     bit<32>          position;
     bit<32>          end_bytes;

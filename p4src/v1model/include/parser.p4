@@ -16,6 +16,7 @@ control EchelonDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.ipv4);
         packet.emit(hdr.tcp);
         packet.emit(hdr.udp);
+        packet.emit(hdr.bth);
         packet.emit(hdr.shim);
 #ifdef AGGREGATION
         packet.emit(hdr.aggregation);

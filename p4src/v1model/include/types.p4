@@ -16,7 +16,8 @@ typedef bit<48>                  time_us_t;
 // The upper bit is set once the lower eight have been written.
 typedef bit<9>                   valid_epoch_t;
 
-// Ports of a connection over TCP, source first, and the sequence number after the newest byte that it has sent.
+// Ports of a connection over TCP, source first, or the queue pair that it goes to, and the sequence number after the
+// newest byte that it has sent.
 typedef bit<64>                  bytes_sent_t;
 
 // A rank that is comparable between jobs: in 1/RANK_UNIT of the job's period, two's complement. Larger is more urgent.
@@ -41,6 +42,10 @@ struct metadata_t {
     bit<32>          head_bytes;
     bit<32>          whole_bytes;
     bit<1>           in_sequence;
+    // Whose sequence numbers the packet has: the connection's, or those of one of its queue pairs.
+    connection_id_t  sequence_of;
+    bit<32>          ends;
+    bit<32>          seq;
     bit<32>          ahead;
     bit<32>          new_bytes;
     bit<1>           sent_again;
@@ -84,6 +89,7 @@ struct metadata_t {
     bit<16>          src_port;
     bit<16>          dst_port;
     bit<1>           forwarded;
+    bit<1>           in_stream;
     stream_id_t      stream;
     queue_t          wanted;
     queue_t          queue;

@@ -246,6 +246,23 @@ def test_reported_distances_are_in_force(service: Operated) -> None:
 # --- switches, plan --------------------------------------------------------------------------------------------------
 
 
+def test_what_a_program_exports_for_its_class(service: Operated) -> None:
+    submit(service)
+    refused = service.run("job", "env", "bert")
+    assert refused.exit_code == 1
+    assert "packet by packet" in refused.stderr
+    service.good("policy", "set", "crux")
+    with service.client() as client:
+        until(lambda: client.plan("bert").policy == "crux", "no plan of the new policy")
+        (known,) = {one.ranking.parameters["queue"] for one in client.plan("bert").flows}
+    comment, *exports = service.good("job", "env", "bert").splitlines()
+    assert comment == f"# job bert, policy crux: queue {known}, DSCP {8 * known}"
+    # The byte in the IPv4 header: six bits of code point, and two that say ECN-capable (RFC 3168).
+    assert exports == [f"export NCCL_IB_TC={known << 5 | 2}", f"export NCCL_IB_SL={known}"]
+    (of_json, *_) = json.loads(service.good("job", "env", "bert", "--json"))["classes"]
+    assert of_json["traffic_class"] == known << 5 | 2
+
+
 def test_switches_and_what_they_hold(service: Operated) -> None:
     submit(service)
     with service.client() as client:

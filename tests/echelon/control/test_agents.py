@@ -291,3 +291,34 @@ def test_more_connections_than_a_switch_has_room_for_leave_the_job_out_and_no_ot
     world.run()
     assert (world.state("a"), world.state("b")) == ("installed", "installed")
     assert len(recognised(world)) == 6
+
+
+ROCE = {"recognition": {"by": "agent", "protocol": "roce", "mtu": "1024 B", "idle_gap": "50 ms"}}
+
+
+def test_reported_queue_pairs_are_recognised_in_both_directions(world: World) -> None:
+    world.register({**ring("r", "h3", "h4"), **ROCE})
+    world.run()
+    several = [between("h3", 17 + place, "h4", 0xABCDE0 + place) for place in range(3)]
+    report(world, "r", "h3", *several)
+    world.run()
+    switch = next(name for name in world.switches if entries(world, name, "roce_connection"))
+    found = entries(world, switch, "roce_connection")
+    assert {(dict(one.match)["dst"], dict(one.match)["queue_pair"]) for one in found} == {
+        (ipv4(FABRIC.hosts[host].ipv4), pair)
+        for _, _, _, own, its in several
+        for host, pair in (("h3", own), ("h4", its))
+    }
+    # Those of one direction are one connection, and each has packet numbers of its own.
+    arguments = [dict(one.actions[0].arguments) for one in found]
+    assert len({one["connection"] for one in arguments}) == 2
+    assert len({one["queue_pair"] for one in arguments}) == 6
+    assert {one.actions[0].name for one in found} == {"set_queue_pair_1024"}
+    assert not entries(world, switch, "tcp_answer")
+    assert {one[0] for one in world.machine.jobs.known("r").five_tuples} == {"roce"}
+
+
+def test_a_port_of_tcp_has_sixteen_bits(world: World) -> None:
+    error = refusal(world, report(world, "a", "h1", between("h1", 0x10000, "h2", 29500)))
+    assert error.code == "out-of-range"
+    assert "65536" in str(error)

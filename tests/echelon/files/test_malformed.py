@@ -39,6 +39,8 @@ workers: [h1, h2]
 data: {compute: 500 ms, gradient: 5 MB}
 recognition: {by: bytes, protocol: udp, source_port: 5001, destination_port: 5002, idle_gap: 50 ms}
 """
+UDP = "by: bytes, protocol: udp, source_port: 5001, destination_port: 5002, idle_gap: 50 ms"
+ROCE = "by: bytes, protocol: roce, queue_pair: 17, mtu: 1024 B, idle_gap: 50 ms"
 FABRIC = """\
 fabric: f
 hosts: {h1: {}, h2: {ipv4: 10.0.7.7, mac: "02:00:00:00:07:07"}, h3: }
@@ -168,9 +170,20 @@ BROKEN = [
     ("data.yaml", "50 ms", "0.1 us", "recognition.idle_gap", "out-of-range"),
     ("data.yaml", "50 ms", "2 h", "recognition.idle_gap", "out-of-range"),
     ("data.yaml", "5 MB", "5 GB", "recognition.by", "too-large"),
+    ("data.yaml", "protocol: udp", "protocol: roce", "recognition.source_port", "conflicting-key"),
+    ("data.yaml", "protocol: udp", "protocol: udp, mtu: 1024 B", "recognition.mtu", "conflicting-key"),
+    ("data.yaml", UDP, ROCE.replace("1024", "1500"), "recognition.mtu", "out-of-range"),
+    ("data.yaml", UDP, ROCE.replace(", mtu: 1024 B", ""), "recognition.mtu", "missing-key"),
+    ("data.yaml", UDP, ROCE.replace("queue_pair: 17, ", ""), "recognition.queue_pair", "missing-key"),
+    ("data.yaml", UDP, ROCE.replace("17", "1"), "recognition.queue_pair", "too-small"),
+    ("data.yaml", UDP, ROCE.replace("17", "0x1000000"), "recognition.queue_pair", "too-large"),
+    ("data.yaml", UDP, ROCE + ", pause: true", "recognition.pause", "conflicting-key"),
+    ("data.yaml", UDP, ROCE.replace("bytes", "agent"), "recognition.queue_pair", "conflicting-key"),
     ("data.yaml", "idle_gap", "gap", "recognition.gap", "unknown-key"),
     ("data.yaml", "{by: bytes, ", "[by, bytes]\nx: {", "x", "unknown-key"),
     ("fabric.yaml", "[h1, s1]", "[h1, s9]", "links[0].between[1]", "unknown-node"),
+    ("fabric.yaml", "fabric: f", "fabric: f\nroce_marks: [26, 26]", "roce_marks", "wrong-length"),
+    ("fabric.yaml", "fabric: f", "fabric: f\nroce_marks: [0, 8, 16, 24, 32, 40, 48, 64]", "roce_marks[7]", "too-large"),
     ("fabric.yaml", "[s1, s2]", "[s1, h1]", "links[2].between", "duplicate"),
     ("fabric.yaml", "[s1, s2]", "[s1, s1]", "links[2].between", "duplicate"),
     ("fabric.yaml", "[s1, s2]", "[s1]", "links[2].between", "wrong-length"),

@@ -107,3 +107,54 @@ def test_the_connection_that_starts_first_may_open_an_iteration() -> None:
     ]  # fmt: skip
     assert {a["gap_us"] for a in arguments} == {50_000}
     assert {a["job"] for a in arguments} == {0}
+
+
+ROCE = {"by": "bytes", "protocol": "roce", "queue_pair": 0x100, "mtu": "4 KiB", "idle_gap": "50 ms"}
+
+
+def test_over_roce_a_flow_is_whole_packets_to_a_queue_pair_for_each_host() -> None:
+    spec = spec_of(recognition=ROCE)
+    identities = identities_of(build_job(spec), 1, spec, FABRIC)
+    gap_s, packets = Fraction(1, 20), 5 * 4096
+    assert [identities[f"activation-s2-m{m}"] for m in (1, 2, 3)] == [
+        SegmentIdentity(
+            "10.0.0.2", "10.0.0.3", "roce", 0x102, 0x101, at, at + packets, 3 * packets, gap_s, mtu=4096
+        )
+        for at in (0, packets, 2 * packets)
+    ]  # fmt: skip
+    # The other way, the same two queue pairs.
+    assert identities["gradient-s3-m3"].five_tuple == ("roce", "10.0.0.3", "10.0.0.2", 0x101, 0x102)  # type: ignore[union-attr]
+
+
+def test_more_packets_than_positions_count_are_refused() -> None:
+    sizes = {"pipeline": {"micro_batches": 3, "forward": "1 s", "backward": "1 s", "activation": f"{(1 << 32) // 3} B"}}
+    spec = spec_of(recognition=ROCE, **sizes)
+    with pytest.raises(LoweringError, check=coded("does-not-fit", "from h1 to h2", str(1 << 32), job="a")):
+        identities_of(build_job(spec), 1, spec, FABRIC)
+
+
+def test_queue_pairs_get_entries_of_their_own() -> None:
+    spec = spec_of(recognition=ROCE)
+    job = build_job(spec)
+    plan = make_policy("echelon").plan([job], FABRIC)
+    intent = Lowering(FABRIC, {"s1": softswitch()}).lower(plan, {"a": identities_of(job, 1, spec, FABRIC)})["s1"]
+    found = [entry for entry in intent.entries if entry.table == "roce_connection"]
+    assert [dict(entry.match)["queue_pair"] for entry in found] == [0x100, 0x101, 0x102, 0x101]
+    assert {entry.actions[0].name for entry in found} == {"set_queue_pair_4096"}
+    arguments = [dict(entry.actions[0].arguments) for entry in found]
+    assert [(a["connection"], a["queue_pair"], a["is_head"]) for a in arguments] == [
+        (0, 0, 1), (1, 1, 0), (2, 2, 0), (3, 3, 0),
+    ]  # fmt: skip
+    assert arguments[0]["head_bytes"] == 9 * 4096 * 95 // 100
+
+
+def test_another_jobs_queue_pair_is_refused_whoever_sends_to_it() -> None:
+    one = spec_of(recognition=ROCE)
+    # What h1 gets from h2 goes to queue pair 0x101, and so does what it gets from h4.
+    data = {"compute": "1 s", "gradient": "10 kB"}
+    other = spec_of(job="b", workers=["h1", "h4"], recognition=ROCE, parallelism="data", data=data, pipeline=None)
+    jobs = [build_job(spec) for spec in (one, other)]
+    plan = make_policy("echelon").plan(jobs, FABRIC)
+    identities = {job.name: identities_of(job, 1, spec, FABRIC) for job, spec in zip(jobs, (one, other), strict=True)}
+    with pytest.raises(LoweringError, check=coded("duplicate", "queue pair 257 of 10.0.0.1", "job a", job="b")):
+        Lowering(FABRIC, {"s1": softswitch()}).lower(plan, identities)

@@ -1,4 +1,4 @@
-"""The carriers of a job's flows from host to host: the shim's own transport, or TCP connections that stay open."""
+"""The carriers of a job's flows from host to host: the shim's own transport, or connections that stay open."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from echelon.jobs.graph import Flow, FlowKey, Job
 from echelon.lab.endhosts.agreement import Agreement, FlowUrgency, SentBytes, acknowledgement_urgency
 from echelon.lab.endhosts.native import NativeEnds, NativeFlow, new_tally, tally_of
 from echelon.lab.endhosts.ranks import CONTROL, HostRanks
+from echelon.lab.endhosts.roce.frames import ROCE_PORT_BYTES, QueuePairAddress
+from echelon.lab.endhosts.roce.queue_pair import PairSettings
+from echelon.lab.endhosts.roce.stack import PairConnection, RoceStack
 from echelon.lab.endhosts.shim import (
     DISCARD_PORT_BYTES,
     HEADER_BYTES,
@@ -76,7 +79,7 @@ class BackgroundStats:
 class HostStack:
     """The senders and receivers of one host. It takes the frames that arrive there."""
 
-    __slots__ = ("_background", "agreement", "flows", "nic", "of_trees", "ranks", "sent", "tcp")
+    __slots__ = ("_background", "agreement", "flows", "nic", "of_trees", "ranks", "roce", "sent", "tcp")
 
     def __init__(self, host: str, clock: Clock, nic: Nic) -> None:
         self.nic = nic
@@ -90,6 +93,8 @@ class HostStack:
         """What marks those flows with their ranks; None: switches rank."""
         self.tcp = TcpStack(clock, nic)
         """Ends of the TCP connections."""
+        self.roce = RoceStack(clock, nic)
+        """The queue pairs."""
         self._background: dict[bytes, BackgroundStats] = {}
         self.of_trees: dict[bytes, Callable[[int, bytes], None]] = {}
         """What takes the frames to a UDP port, which flows over trees use."""
@@ -103,6 +108,7 @@ class HostStack:
         """Fall silent."""
         self.flows.closed = True
         self.tcp.closed = True
+        self.roce.closed = True
 
     def count(self, src_port: bytes, stats: BackgroundStats) -> None:
         """Count background packets that arrive from `src_port` in `stats`."""
@@ -121,13 +127,19 @@ class HostStack:
             if stamp != UNSTAMPED:
                 self.agreement.hear(key, stamp)
             self.flows.deliver(now_ns, key, segment)
-        elif not self.tcp.deliver(now_ns, frame) and frame[UDP_DESTINATION] == DISCARD_PORT_BYTES:
+        elif self.tcp.deliver(now_ns, frame):
+            return
+        elif (port := frame[UDP_DESTINATION]) == ROCE_PORT_BYTES:
+            self.roce.deliver(now_ns, frame)
+        elif port == DISCARD_PORT_BYTES:
             stats = self._background.get(frame[UDP_SOURCE])
             if stats is not None:
                 stats.received_packets += 1
 
 
 _SHIM_PORTS = 0xC000
+_PAIR_PORTS = 0xC000
+"""As the specification advises: UDP source ports from 0xC000 on."""
 
 RankingOf = Callable[[FlowKey], Ranking | None]
 """Returns the ranking that the newest plan gives a flow."""
@@ -304,11 +316,13 @@ class ShimCarrier:
         )
 
 
-class TcpCarrier:
-    """One connection from each worker to each worker that it sends to, open from the beginning to the end.
+class ConnectionCarrier:
+    """One connection, over TCP or RoCE, from each worker to each that it sends to, open from the beginning to the
+    end.
 
     A connection carries its flows in the order of `echelon.jobs.analysis.connections`, the same in every iteration:
     that is how switches tell them apart. A flow that is ready before one that precedes it waits for that one's start.
+    What has no place in `settings`, those of TCP, is in `transport`.
     """
 
     def __init__(
@@ -317,7 +331,7 @@ class TcpCarrier:
         job: Job,
         identities: Mapping[str, SegmentIdentity],
         settings: TcpSettings,
-        congestion: Congestion = "newreno",
+        transport: Transport,
         paths: Paths | None = None,
     ) -> None:
         self.tally = TcpTally()
@@ -329,19 +343,23 @@ class TcpCarrier:
         for (src, dst), flows in connections(job).items():
             identity = identities[flows[0].name]
             source, destination = fabric.hosts[src], fabric.hosts[dst]
-            address = TcpAddress(
-                source.mac, destination.mac, source.ipv4, destination.ipv4, identity.src_port, identity.dst_port
-            )
-            connection = Connection(
-                network.hosts[src].tcp,
-                network.hosts[dst].tcp,
-                address,
-                _with_congestion(settings, congestion, flows),
-                partial(self._on_lost, src, dst),
-                self.tally,
-            )
+            sender, receiver = network.hosts[src], network.hosts[dst]
+            ends = source.mac, destination.mac, source.ipv4, destination.ipv4
+            numbers = identity.src_port, identity.dst_port
+            on_lost = partial(self._on_lost, src, dst)
+            connection: Connection | PairConnection
+            if identity.mtu is None:
+                address = TcpAddress(*ends, *numbers)
+                there, back = address.key, address.reversed().key
+                settled = _with_congestion(settings, transport.congestion, flows)
+                connection = Connection(sender.tcp, receiver.tcp, address, settled, on_lost, self.tally)
+            else:
+                pair = QueuePairAddress(*ends, _PAIR_PORTS | sum(numbers) & 0x3FFF, *numbers)
+                there, back = pair.connection, pair.reversed().connection
+                settings_of_pair = _pair_settings(transport, identity.mtu)
+                connection = PairConnection(sender.roce, receiver.roce, pair, settings_of_pair, on_lost, self.tally)
             if path := (paths or {}).get(flows[0].name):
-                network.assign(path, address.key, address.reversed().key)
+                network.assign(path, there, back)
             line = _Line(connection, flows)
             self._lines |= dict.fromkeys((flow.name for flow in flows), line)
 
@@ -355,11 +373,11 @@ class TcpCarrier:
         self._lines[flow.name].start(flow, on_complete)
 
     def pace(self, _flow: str, _rate_Bps: float | None) -> None:  # noqa: N803
-        """Do nothing: connections have the rate that their congestion control finds."""
+        """Do nothing: connections have the rate that their windows find."""
 
     def _on_lost(self, src: str, dst: str) -> None:
         raise RunError(
-            f"job {self._job}: connection from {src} to {dst}: nothing was acknowledged through {MAX_TIMEOUTS} "
+            f"job {self._job}: connection from {src} to {dst}: nothing was acknowledged through {MAX_TIMEOUTS} or more "
             f"time-outs, the last at {self._network.clock.now_ns / NS_PER_S:.3f} s; check that packets can pass from "
             f"{src} to its destination and back, and that its queue is served"
         )
@@ -372,12 +390,17 @@ def _with_congestion(settings: TcpSettings, congestion: Congestion, flows: Seque
     return replace(settings, aggressiveness=Aggressiveness(sum(flow.size_bytes for flow in flows)))
 
 
+def _pair_settings(transport: Transport, mtu: int) -> PairSettings:
+    timeout_ns = max(1, round(transport.retransmit_after_s * NS_PER_S))
+    return PairSettings(mtu, transport.window_packets, transport.message_bytes, timeout_ns)
+
+
 class _Line:
     """The flows of one connection, in their order."""
 
     __slots__ = ("_flows", "_ready", "_turn", "connection")
 
-    def __init__(self, connection: Connection, flows: tuple[Flow, ...]) -> None:
+    def __init__(self, connection: Connection | PairConnection, flows: tuple[Flow, ...]) -> None:
         self.connection = connection
         self._flows = flows
         self._turn = 0
@@ -415,7 +438,7 @@ def tree_carrier(network: HostNetwork, job: str, trees: Sequence[JobTree]) -> Tr
 class JobCarrier:
     """The carrier of a job of which some flows go over trees of switches, and the others between two hosts."""
 
-    def __init__(self, trees: TreeCarrier, between: ShimCarrier | TcpCarrier) -> None:
+    def __init__(self, trees: TreeCarrier, between: ShimCarrier | ConnectionCarrier) -> None:
         self._trees, self._between = trees, between
 
     @property
@@ -440,5 +463,5 @@ class JobCarrier:
         self._between.pace(flow, rate_Bps)
 
 
-Carrier = ShimCarrier | TcpCarrier | JobCarrier
+Carrier = ShimCarrier | ConnectionCarrier | JobCarrier
 """A carrier of one job's flows to their destinations."""

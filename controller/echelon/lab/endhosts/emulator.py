@@ -29,13 +29,13 @@ from echelon.jobs.graph import Flow, FlowKey, Job
 from echelon.lab.endhosts.carriers import (
     BackgroundStats,
     Carrier,
+    ConnectionCarrier,
     HostNetwork,
     HostStack,
     JobCarrier,
     PacedNic,
     RankingOf,
     ShimCarrier,
-    TcpCarrier,
     tree_carrier,
 )
 from echelon.lab.endhosts.cross_traffic import CrossTraffic
@@ -70,7 +70,7 @@ class TrainingEmulator:
 
     - `nics`: network interfaces by host.
     - `identities`: by (job, flow). With a `ShimIdentity` the job's senders write the shim; with a `SegmentIdentity` the
-      job sends over TCP.
+      job sends over TCP or RoCE.
     - `iterations` and `until` say when the run is over (`echelon.execution`); with None iterations it goes on until
       the caller lets no more time pass.
     - `traffic` plays as long as the run lasts, drawn from `seed`.
@@ -201,7 +201,7 @@ class TrainingEmulator:
 
     def _between_two(
         self, network: HostNetwork, job: Job, identities: Mapping[FlowKey, Identity]
-    ) -> ShimCarrier | TcpCarrier:
+    ) -> ShimCarrier | ConnectionCarrier:
         segments: dict[str, SegmentIdentity] = {}
         shims: dict[str, ShimIdentity] = {}
         for flow in job.flows:
@@ -213,7 +213,7 @@ class TrainingEmulator:
         if segments:
             settings = tcp_settings(self._transport, self._transport.ecn)
             paths = self._paths.get(job.name)
-            return TcpCarrier(network, job, segments, settings, self._transport.congestion, paths)
+            return ConnectionCarrier(network, job, segments, settings, self._transport, paths)
         retransmit_after_ns = max(1, round(self._transport.retransmit_after_s * NS_PER_S))
         return ShimCarrier(
             network,

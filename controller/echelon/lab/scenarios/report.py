@@ -91,9 +91,14 @@ def _what_ran(scenario: Scenario, target: str, runs: Mapping[str, PolicyRun]) ->
         for b in scenario.background
     ]
     tcp = f"segments of up to {transport.packet_bytes} B, time-out at least {_number(float(transport.min_rto_s))} s"
-    over_tcp = [name for name, spec in scenario.specs.items() if spec.recognition.by == "bytes"]
-    if over_tcp:
+    by_bytes = {name: spec.recognition for name, spec in scenario.specs.items() if spec.recognition.by == "bytes"}
+    if over_tcp := [name for name, of in by_bytes.items() if of.mtu is None]:
         rows.append(("jobs over TCP", f"{', '.join(over_tcp)}: {tcp}"))
+    rows += [
+        ("jobs over RoCE", f"{name}: MTU {of.mtu} B, messages of {transport.message_bytes} B")
+        for name, of in by_bytes.items()
+        if of.mtu is not None
+    ]
     observed = {job for run in runs.values() for job in run.observed}
     rows += [
         ("program", f"{name}: `{shlex.join(words)}`") for name, words in scenario.commands.items() if name in observed
@@ -311,8 +316,8 @@ def _reading(scenario: Scenario, by_policy: Mapping[str, Any], runs: Mapping[str
         )
     if any(spec.recognition.by == "bytes" for spec in scenario.specs.values()):
         points.append(
-            "Sizes of jobs over TCP are payload: what they need alone is computed without headers, so that their "
-            "slowdown has the headers in it."
+            "Sizes of jobs over TCP and RoCE are payload: what they need alone is computed without headers, so that "
+            "their slowdown has the headers in it."
         )
     if any(run.observed for run in runs.values()):
         points.append(

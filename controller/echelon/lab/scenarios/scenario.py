@@ -20,6 +20,7 @@ transport:                        # of the emulated senders; the defaults are sh
   min_rto: 200 ms                 # of TCP: the least retransmission time-out (Linux's; RFC 6298 says 1 s)
   receive_window: 1 MB            # of TCP: what a receiver lets be in flight on a connection
   ecn: false                      # of the jobs' TCP: explicit congestion notification
+  message: 128 KiB                # of RoCE: the messages in which a flow is sent, a multiple of 4 KiB
 queue: 1 MiB                      # bytes that each queue of a switch's port holds (default: as the switch comes)
 ecn_threshold: 64                 # packets in its queue from which a packet is marked (default: the target's own)
 control_latency: 0 s              # from an event to the switches' new state, for policies that react to events
@@ -47,8 +48,9 @@ commands:                         # jobs whose workers are programs on real host
   b: torchrun train.py --width 512
 ```
 
-Jobs that switches recognise by bytes (`recognition` in their files) send over TCP. Virtual targets know no processors,
-so `compute` has no effect there, and a job with a command is emulated as its file describes it.
+Jobs that switches recognise by bytes (`recognition` in their files) send over TCP, or over RoCE if that is their
+protocol. Virtual targets know no processors, so `compute` has no effect there, and a job with a command is emulated as
+its file describes it.
 """
 
 from __future__ import annotations
@@ -86,7 +88,7 @@ from echelon.fabric.model import Fabric
 from echelon.jobs import build_job
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.graph import FlowKey, Job
-from echelon.jobs.spec import JobSpec, RecognitionSpec, load_job_spec
+from echelon.jobs.spec import MTUS, JobSpec, RecognitionSpec, load_job_spec
 from echelon.lab.scenarios.traffic_spec import TrafficSource, TrafficSpec
 from echelon.lab.traffic.schedule import read_schedule
 from echelon.lab.traffic.sizes import builtin_sizes, load_sizes
@@ -159,6 +161,8 @@ class Transport:
     """Whether the jobs' TCP negotiates explicit congestion notification (RFC 3168)."""
     congestion: Congestion = "newreno"
     """The congestion control of the jobs' TCP: RFC 6582, or MLTCP (HotNets '24)."""
+    message_bytes: int = 1 << 17
+    """The bytes of the messages in which flows are sent over RoCE. The default is NCCL's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +272,25 @@ def _window(value: object) -> int:
     return size
 
 
+def _message(value: object) -> int:
+    size = size_bytes(value)
+    if not size or size % MTUS[-1] or size >= 1 << 31:
+        raise QuantityError(
+            f"{shown(value)} is not the size of a message (use a multiple of {MTUS[-1]} B below 2 GiB)",
+            code="out-of-range",
+        )
+    return size
+
+
+def _recognised(job: JobSpec) -> str:
+    return f"{job.recognition.by}{' over RoCE' if job.recognition.protocol == 'roce' else ''}"
+
+
 class TransportSpec(Section):
     packet: Packet = 1250
     """The length of a packet on the wire."""
     window: Annotated[int, Field(strict=True, ge=1, le=65535)] = 8
-    """The most packets of a flow that are not yet acknowledged; not for TCP."""
+    """The most packets of a flow, or of a queue pair, that are not yet acknowledged; not for TCP."""
     initial_window: Annotated[int, Field(strict=True, ge=1, le=65535)] | None = None
     """The number of packets with which a flow begins; not for TCP. Default: as many as its path in the plan holds."""
     retransmit_after: PositiveDuration = Fraction(2)
@@ -287,6 +305,8 @@ class TransportSpec(Section):
     """TCP connections of jobs negotiate ECN."""
     congestion: Congestion = "newreno"
     """The congestion control of TCP."""
+    message: Annotated[int, PlainValidator(_message), WithJsonSchema({"type": "string"})] = 1 << 17
+    """The bytes of the messages in which flows are sent over RoCE."""
 
 
 class DelaySpec(Section):
@@ -446,9 +466,9 @@ class ScenarioSpec(Section):
             if name not in jobs:
                 reason = f"'{name}' is not a job of this scenario ({suggestion(name, jobs)})"
                 yield problem(reason, "commands", name, code="unknown-job")
-            elif jobs[name].recognition.by != "agent":
+            elif jobs[name].recognition.by != "agent" or jobs[name].recognition.protocol == "roce":
                 yield problem(
-                    f"job '{name}' is recognised by {jobs[name].recognition.by}, which a program's is not (write "
+                    f"job '{name}' is recognised by {_recognised(jobs[name])}, which a program's is not (write "
                     "'recognition: {by: agent, idle_gap: ...}' into its file)",
                     "commands",
                     name,
@@ -602,6 +622,7 @@ def build_scenario(spec: ScenarioSpec, file: Path) -> Scenario:
             transport.initial_window,
             transport.ecn,
             transport.congestion,
+            transport.message,
         ),
         control_latency_s=spec.control_latency,
         stop_controller_after_iteration=spec.stop_controller_after_iteration,

@@ -253,7 +253,7 @@ class JobSummary(Resource):
         )
 
 
-_ENDPOINT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3}){3}):([0-9]{1,6})")
+_ENDPOINT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3}){3}):([0-9]{1,8})")
 
 
 def _endpoint(value: object) -> tuple[str, int]:
@@ -264,28 +264,28 @@ def _endpoint(value: object) -> tuple[str, int]:
         address = None
     if found is None or address is None:
         raise QuantityError(f"{shown(value)} is not an endpoint (write it as 10.0.0.1:29500)", code="not-an-address")
-    if not 1 <= int(found[2]) <= 65535:
+    if not 1 <= int(found[2]) < 1 << 24:
         raise QuantityError(
-            f"{shown(value)} has a port that is not between 1 and 65535 (give that of the connection)",
+            f"{shown(value)} has neither a port nor the number of a queue pair (give that of the connection)",
             code="out-of-range",
         )
     return address, int(found[2])
 
 
-TcpEndpoint = Annotated[
+Endpoint = Annotated[
     tuple[str, int],
     PlainValidator(_endpoint),
     PlainSerializer(lambda endpoint: f"{endpoint[0]}:{endpoint[1]}", return_type=str),
     WithJsonSchema({"type": "string", "pattern": f"^{_ENDPOINT.pattern}$", "examples": ["10.0.0.1:29500"]}),
 ]
-"""One end of a TCP connection, an IPv4 address and a port: ``10.0.0.1:29500``."""
+"""One end of a connection, an IPv4 address and a port, or the number of a queue pair: ``10.0.0.1:29500``."""
 
 
 class ReportedConnection(Section):
-    """A TCP connection, as the host at one of its ends sees it."""
+    """A TCP connection, or a pair of connected queue pairs, as the host at one of its ends sees it."""
 
-    local: Annotated[TcpEndpoint, Field(description="the host's own address and port, as 10.0.0.1:41234")]
-    remote: Annotated[TcpEndpoint, Field(description="the other host's address and port")]
+    local: Annotated[Endpoint, Field(description="the host's own address and port, as 10.0.0.1:41234")]
+    remote: Annotated[Endpoint, Field(description="the other host's address and port")]
 
 
 class ConnectionReport(Section):
@@ -302,7 +302,8 @@ class ConnectionsResource(Resource):
 
     job: str
     by: str
-    """The way in which switches recognise the job: shim, bytes or agent. With agent, agents report its connections."""
+    """The way in which switches recognise the job: shim, bytes or agent, or roce for agent over RoCE. With agent,
+    agents report its connections; with roce, somebody reports its queue pairs."""
     idle_gap_s: float | None
     """Silence after which the job's first connection starts a new iteration; null: the sender tells."""
     addresses: dict[str, str]
@@ -313,12 +314,12 @@ class ConnectionsResource(Resource):
     @classmethod
     def of(cls, job: "RegisteredJob", fabric: "Fabric", host: str | None = None) -> "ConnectionsResource":
         """Return the reported connections of a job, or only those of one host."""
-        from echelon.control.reports import addresses
+        from echelon.control.reports import addresses, reported_protocol
 
         gap_s = job.spec.recognition.idle_gap
         return cls(
             job=job.name,
-            by=job.spec.recognition.by,
+            by="roce" if reported_protocol(job.spec) == "roce" else job.spec.recognition.by,
             idle_gap_s=None if gap_s is None else float(gap_s),
             addresses={name: address for address, name in addresses(job.spec, fabric).items()},
             connections={

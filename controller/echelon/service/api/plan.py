@@ -12,8 +12,10 @@ from echelon.service.api.settings import Resource
 if TYPE_CHECKING:
     from fastapi import APIRouter
 
+    from echelon.control.jobs import RegisteredJob
     from echelon.control.machine import InForce
     from echelon.control.planning_turns import Chosen, Searches
+    from echelon.fabric.model import Fabric
     from echelon.plan import FlowPlan, Plan
     from echelon.policies.base import Labelled, Prediction
     from echelon.rankings.base import Ranking
@@ -153,6 +155,44 @@ class PlanResource(Resource):
         )
 
 
+class ClassResource(Resource):
+    """The traffic class of some of a job's flows: those of one communicator, where each collective has its own."""
+
+    echelonflow: str
+    queue: int | None
+    """The queue of all of the flows. Null: the plan gives them several, or ranks them packet by packet."""
+    dscp: int | None
+    """The code point by which switches know the queue: its class selector, or as the fabric's `roce_marks` say."""
+    traffic_class: int | None
+    """The byte with that code point and ECN-capable transport (RFC 3168), for `NCCL_IB_TC` or
+    `ncclConfig_t.trafficClass`."""
+
+
+class ClassesResource(Resource):
+    """The traffic classes of a job that its own program has to ask for, since the plan in force gives them."""
+
+    job: str
+    policy: str
+    classes: tuple[ClassResource, ...]
+
+    @classmethod
+    def of(cls, job: "RegisteredJob", plan: "Plan", fabric: "Fabric") -> "ClassesResource":
+        """Return the classes of a job's EchelonFlows."""
+        from echelon.rankings.fixed import Fixed
+
+        queues = {
+            one.flow: one.ranking.queue for one in plan.by_job.get(job.name, ()) if isinstance(one.ranking, Fixed)
+        }
+        found = []
+        for echelonflow in job.job.echelonflows:
+            of_flows = {queues.get(flow) for flow in echelonflow.flows}
+            queue = of_flows.pop() if len(of_flows) == 1 else None
+            dscp = None if queue is None else fabric.roce_marks[queue] if fabric.roce_marks else queue << 3
+            byte = None if dscp is None else dscp << 2 | 0b10
+            found.append(ClassResource(echelonflow=echelonflow.name, queue=queue, dscp=dscp, traffic_class=byte))
+        return cls(job=job.name, policy=plan.policy, classes=tuple(found))
+
+
 def _flows(
     plan: "Plan", wanted_job: str | None, switch: str | None, after: tuple[str, str] | None
 ) -> Iterator[FlowPlanResource]:
@@ -222,5 +262,11 @@ def routes() -> "APIRouter":
         if len(page) > limit:
             next_page(request, response, after=f"{page[limit - 1].job}/{page[limit - 1].flow}")
         return response
+
+    @made.get("/jobs/{name}/classes", responses=errors(404))
+    async def show_classes(service: TheService, name: str) -> ClassesResource:
+        """Return the traffic classes that a job's program has to ask for, by EchelonFlow."""
+        job = service.machine.jobs.known(name)
+        return ClassesResource.of(job, service.in_force.planned.plan, service.fabric)
 
     return made

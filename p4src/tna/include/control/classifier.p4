@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which flow of which iteration does a packet belong to? By the shim where the sender writes one; otherwise by its
-// connection (5-tuple) and the bytes that the connection has carried since its iteration started (control Position).
+// connection (5-tuple, or queue pair of RoCE) and the bytes that the connection has carried since its iteration started (control Position).
 //
 // The tables have no side effects, so that they are looked up before it is known whether the packet is well-formed.
 
@@ -60,6 +60,48 @@ control Classifier(inout headers_t hdr, inout metadata_t meta) {
         size = CONNECTION_TABLE_SIZE;
     }
 
+    // A packet of RoCE stands for as many bytes as the path's MTU: its number times the MTU is a sequence number, which
+    // wraps where numbers of 24 bits do. Several queue pairs may be one connection; each has numbers of its own.
+    //
+    // The shift leaves nothing of what stands before the packet's number.
+#define SET_QUEUE_PAIR(bytes, shift) \
+    action set_queue_pair_##bytes(connection_id_t connection, job_id_t job, bit<1> is_head, bit<32> gap_ticks, \
+                                  bit<32> head_bytes, connection_id_t queue_pair) { \
+        set_connection(connection, job, is_head, gap_ticks, head_bytes); \
+        meta.sequence_of = queue_pair; \
+        meta.seq = hdr.bth.ack_psn << shift; \
+        meta.mtu = bytes; \
+    }
+
+    @id(0x01000104)
+    SET_QUEUE_PAIR(256, 8)
+    @id(0x01000105)
+    SET_QUEUE_PAIR(512, 9)
+    @id(0x01000106)
+    SET_QUEUE_PAIR(1024, 10)
+    @id(0x01000107)
+    SET_QUEUE_PAIR(2048, 11)
+    @id(0x01000108)
+    SET_QUEUE_PAIR(4096, 12)
+
+    @id(0x02000106)
+    table roce_connection {
+        key = {
+            hdr.ipv4.dst: exact @name("dst");
+            hdr.bth.dst_queue_pair: exact @name("queue_pair");
+        }
+        actions = {
+            set_queue_pair_256;
+            set_queue_pair_512;
+            set_queue_pair_1024;
+            set_queue_pair_2048;
+            set_queue_pair_4096;
+            NoAction;
+        }
+        const default_action = NoAction();
+        size = CONNECTION_TABLE_SIZE;
+    }
+
     action measure(bit<16> header_bytes, bit<16> negative) {
         meta.payload = hdr.ipv4.total_len + negative;
         meta.too_short = header_bytes |-| hdr.ipv4.total_len;
@@ -109,6 +151,12 @@ control Classifier(inout headers_t hdr, inout metadata_t meta) {
             }
         } else if (hdr.tcp.isValid()) {
             tcp_connection.apply();
+        } else if (hdr.bth.isValid()) {
+            if (hdr.bth.opcode[4:0] == BTH_ACKNOWLEDGE || hdr.bth.opcode == BTH_CONGESTION) {
+                meta.traffic_class = CLASS_CONTROL;
+            } else {
+                roce_connection.apply();
+            }
         } else if (hdr.udp.isValid()) {
             udp_connection.apply();
         }
@@ -130,6 +178,11 @@ control Classifier(inout headers_t hdr, inout metadata_t meta) {
 
 // A register is accessed once per pass. Whether a connection opens a new iteration is known only after the job's epoch
 // was read, so the packet that opens it is resubmitted, and counts the iteration in its second pass.
+
+struct packet_number_t {
+    bit<32> newest;
+    bit<32> step;
+}
 
 struct position_t {
     bit<32> epoch;
@@ -162,6 +215,26 @@ control Position(inout headers_t hdr, inout metadata_t meta) {
                 position.bytes = meta.payload_bytes;
             }
             position.epoch = meta.epoch;
+        }
+    };
+    // Packets of RoCE are where their numbers say, however often they are sent.
+    RegisterAction<position_t, connection_id_t, bit<32>>(connection_bytes) step_by = {
+        void apply(inout position_t position, out bit<32> before) {
+            if (position.epoch == meta.epoch) {
+                position.bytes = position.bytes + meta.payload_bytes;
+            } else {
+                position.bytes = 0;
+            }
+            position.epoch = meta.epoch;
+            before = position.bytes;
+        }
+    };
+    Register<packet_number_t, connection_id_t>(CONNECTIONS) packet_number;
+    RegisterAction<packet_number_t, connection_id_t, bit<32>>(packet_number) step_to = {
+        void apply(inout packet_number_t number, out bit<32> step) {
+            number.step = meta.seq - number.newest;
+            number.newest = meta.seq;
+            step = number.step;
         }
     };
     Register<bit<32>, connection_id_t>(CONNECTIONS) connection_last;
@@ -220,8 +293,33 @@ control Position(inout headers_t hdr, inout metadata_t meta) {
         @in_hash { meta.payload_bytes = 16w0 ++ meta.payload; }
     }
 
+    action take_mtu() {
+        meta.payload_bytes = meta.mtu;
+    }
+
+    action take_mtu_again() {
+        meta.payload_bytes = meta.mtu;
+        meta.sent_again = 1;
+    }
+
+    // A packet of RoCE that does not go on from the one before it is sent again.
+    @hidden
+    table step {
+        key = { meta.payload_bytes: ternary; }
+        actions = { take_mtu; take_mtu_again; }
+        const default_action = take_mtu();
+        const entries = {
+            (0): take_mtu_again();
+            (0x80000000 &&& 0x80000000): take_mtu_again();
+        }
+    }
+
     apply {
-        take_payload();
+        if (meta.mtu != 0) {
+            meta.payload_bytes = step_to.execute(meta.sequence_of);
+        } else {
+            take_payload();
+        }
         if (meta.is_connection == 1) {
             if (meta.pass == PASS_ITERATION) {
                 meta.epoch = next_iteration.execute(meta.job);
@@ -243,7 +341,14 @@ control Position(inout headers_t hdr, inout metadata_t meta) {
             meta.before = exchange.execute(meta.connection);
         }
         if (meta.counts == 1 && meta.drop == 0) {
-            meta.position = advance.execute(meta.connection);
+            if (meta.mtu != 0) {
+                meta.position = step_by.execute(meta.connection);
+            } else {
+                meta.position = advance.execute(meta.connection);
+            }
+        }
+        if (meta.mtu != 0) {
+            step.apply();
         }
         if (meta.counts == 1 && meta.drop == 0) {
             segment.apply();
@@ -262,7 +367,8 @@ control Position(inout headers_t hdr, inout metadata_t meta) {
                 meta.last = 1;
             }
         }
-        if (meta.counts == 1 && meta.drop == 0 && meta.is_head == 1 && meta.pass == PASS_FIRST) {
+        if (meta.counts == 1 && meta.drop == 0 && meta.is_head == 1 && meta.pass == PASS_FIRST
+            && meta.sent_again == 0) {
             if (missing == 0) {
                 if (early == 0) {
                     meta.opens = 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which flow of which iteration does a packet belong to? By the shim where the sender writes one; otherwise by its
-// connection (5-tuple) and the bytes that the connection has carried since its iteration started.
+// connection (5-tuple, or queue pair of RoCE) and the bytes that the connection has carried since its iteration started.
 
 control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
                    register<bytes_sent_t> connection_sent, register<time_us_t> connection_last_us,
@@ -46,6 +46,7 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
         meta.head_bytes = head_bytes;
         meta.whole_bytes = whole_bytes;
         meta.in_sequence = in_sequence;
+        meta.sequence_of = connection;
     }
 
     @id(0x02000102)
@@ -76,6 +77,50 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
         support_timeout = true;
     }
 
+    // A packet of RoCE stands for as many bytes as the path's MTU: its number times the MTU is a sequence number, which
+    // wraps where numbers of 24 bits do. Several queue pairs may be one connection; each has numbers of its own.
+    //
+    // The shift leaves nothing of what stands before the packet's number.
+#define SET_QUEUE_PAIR(mtu, shift) \
+    action set_queue_pair_##mtu(connection_id_t connection, job_id_t job, bit<1> is_head, bit<32> gap_us, \
+                                bit<32> head_bytes, bit<32> whole_bytes, connection_id_t queue_pair) { \
+        set_connection(connection, job, is_head, gap_us, head_bytes, whole_bytes, 1); \
+        meta.sequence_of = queue_pair; \
+        meta.seq = hdr.bth.ack_psn << shift; \
+        meta.ends = 8w0 ++ hdr.bth.dst_queue_pair; \
+        meta.payload_bytes = mtu; \
+    }
+
+    @id(0x01000104)
+    SET_QUEUE_PAIR(256, 8)
+    @id(0x01000105)
+    SET_QUEUE_PAIR(512, 9)
+    @id(0x01000106)
+    SET_QUEUE_PAIR(1024, 10)
+    @id(0x01000107)
+    SET_QUEUE_PAIR(2048, 11)
+    @id(0x01000108)
+    SET_QUEUE_PAIR(4096, 12)
+
+    @id(0x02000106)
+    table roce_connection {
+        key = {
+            hdr.ipv4.dst: exact @name("dst");
+            hdr.bth.dst_queue_pair: exact @name("queue_pair");
+        }
+        actions = {
+            set_queue_pair_256;
+            set_queue_pair_512;
+            set_queue_pair_1024;
+            set_queue_pair_2048;
+            set_queue_pair_4096;
+            NoAction;
+        }
+        default_action = NoAction();
+        size = CONNECTION_TABLE_SIZE;
+        support_timeout = true;
+    }
+
     @id(0x02000104)
     table segment {
         key = {
@@ -92,12 +137,11 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
     // from those before, is another one: all that it sends is new.
     action count_in_sequence() {
         bytes_sent_t sent;
-        connection_sent.read(sent, (bit<32>)meta.connection);
-        bit<32> ports = hdr.tcp.src_port ++ hdr.tcp.dst_port;
-        bit<32> end = hdr.tcp.seq + meta.payload_bytes;
+        connection_sent.read(sent, (bit<32>)meta.sequence_of);
+        bit<32> end = meta.seq + meta.payload_bytes;
         bit<32> grown = end - sent[31:0];
-        if (sent[63:32] == ports && (grown[31:24] == 0 || grown[31:24] == 0xFF)) {
-            meta.ahead = hdr.tcp.seq - sent[31:0];
+        if (sent[63:32] == meta.ends && (grown[31:24] == 0 || grown[31:24] == 0xFF)) {
+            meta.ahead = meta.seq - sent[31:0];
             if (grown[31:31] == 1 || grown == 0) {
                 meta.sent_again = 1;
                 meta.new_bytes = 0;
@@ -106,7 +150,7 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
                 meta.new_bytes = grown;
             }
         }
-        connection_sent.write((bit<32>)meta.connection, ports ++ end);
+        connection_sent.write((bit<32>)meta.sequence_of, meta.ends ++ end);
     }
 
     // A new iteration starts on a connection that may open it (is_head) after an idle gap, and only when it has seen
@@ -205,7 +249,15 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
             if (meta.payload_bytes == 0) {
                 meta.traffic_class = CLASS_CONTROL;
             } else {
+                meta.ends = hdr.tcp.src_port ++ hdr.tcp.dst_port;
+                meta.seq = hdr.tcp.seq;
                 tcp_connection.apply();
+            }
+        } else if (hdr.bth.isValid()) {
+            if (hdr.bth.opcode[4:0] == BTH_ACKNOWLEDGE || hdr.bth.opcode == BTH_CONGESTION) {
+                meta.traffic_class = CLASS_CONTROL;
+            } else {
+                roce_connection.apply();
             }
         } else if (hdr.udp.isValid()) {
             meta.payload_bytes = (bit<32>)hdr.ipv4.total_len - 28;

@@ -16,10 +16,23 @@ control Marking(inout headers_t hdr, inout metadata_t meta, inout standard_metad
         size = QUEUES;
     }
 
+    // Lossless queues of RoCE are chosen by DSCP: what senders wrote stays, but for what is configured here.
+    @id(0x02000402)
+    table roce_to_dscp {
+        key = { meta.queue: exact @name("queue"); }
+        actions = { set_dscp; NoAction; }
+        default_action = NoAction();
+        size = QUEUES;
+    }
+
     apply {
         standard_metadata.priority = meta.queue;
         if (hdr.ipv4.isValid() && hdr.ipv4.ihl == 5) {
-            queue_to_dscp.apply();
+            if (hdr.bth.isValid()) {
+                roce_to_dscp.apply();
+            } else {
+                queue_to_dscp.apply();
+            }
         }
     }
 }

@@ -5,6 +5,9 @@
 // DRAIN in the shim (set here, and in egress on packets whose rank went out of date in the queue) asks the sender to let
 // its window run empty once.
 //
+// RoCE takes a packet that was overtaken for a lost one, and sends all anew from there. So a queue pair rises only with
+// the first packet of a message, and a packet of no flow follows those before it into their queue.
+//
 // Flows that are known by their bytes follow each other on one connection, whose order must not be lost either: there all
 // of this goes by connection. Its queue starts anew with each iteration; that of a flow with shim with each flow.
 //
@@ -45,6 +48,11 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
     apply {
         bit<32> index = (bit<32>)meta.flow;
         meta.queue = meta.wanted;
+        if (meta.ranking == Ranking.NONE && meta.is_connection == 1 && hdr.bth.isValid()) {
+            meta.in_stream = 1;
+            meta.stream = 1w1 ++ meta.connection;
+            stream_queue.read(meta.queue, (bit<32>)meta.stream);
+        }
         if (meta.ranking != Ranking.NONE) {
             valid_epoch_t epoch;
             flow_epoch.read(epoch, index);
@@ -57,6 +65,7 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
                     flow_epoch.write(index, 1w1 ++ meta.epoch);
                     meta.first = 1;
                 }
+                meta.in_stream = 1;
                 bit<1> anew = meta.first;
                 meta.stream = 1w0 ++ meta.flow;
                 if (meta.is_connection == 1) {
@@ -76,7 +85,7 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
                         connection_acked.read(acked, (bit<32>)meta.connection);
                         if ((hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION
                              && hdr.shim.flags & SHIM_FLAG_ALONE != 0)
-                            || (meta.in_sequence == 1 && meta.ahead == 0 && acked == 1w1 ++ hdr.tcp.seq)) {
+                            || (meta.in_sequence == 1 && meta.ahead == 0 && acked == 1w1 ++ meta.seq)) {
                             waits = 0;
                         } else {
                             // Signed: egress may have written since this packet arrived.
@@ -87,6 +96,10 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
                                 waits = 1;
                             }
                         }
+                    }
+                    if (hdr.bth.isValid() && meta.wanted > current
+                        && ((bit<32>)BTH_CONTINUES >> (bit<8>)hdr.bth.opcode[4:0])[0:0] == 1) {
+                        waits = 1;
                     }
                     if (waits == 1) {
                         meta.queue = current;
@@ -102,7 +115,7 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
         meta.sequence = meta.sequence + 1;
         meta.sequenced = 1;
         queue_entered.write((bit<32>)(port ++ meta.queue), meta.sequence);
-        if (meta.ranking != Ranking.NONE) {
+        if (meta.in_stream == 1) {
             stream_queue.write((bit<32>)meta.stream, meta.queue);
             stream_sequence.write((bit<32>)meta.stream, meta.sequence);
         }

@@ -372,5 +372,17 @@ def _plain_udp(job: str, _recognition: RecognitionSpec, _number: int, _flows: Ma
     raise RunError(f"job {job}: workers cannot send plain UDP (recognise the job by shim, or by bytes over tcp)")
 
 
-_CARRIAGES = {("shim", "tcp"): _shim, ("bytes", "tcp"): _tcp, ("bytes", "udp"): _plain_udp}
+def _roce(job: str, _recognition: RecognitionSpec, _number: int, _flows: Mapping[str, int]) -> messages.Carriage:
+    raise RunError(
+        f"job {job}: workers on real hosts have no queue pairs (use a target in virtual time, or recognise the job by "
+        "shim, or by bytes over tcp)"
+    )
+
+
+_CARRIAGES = {
+    ("shim", "tcp"): _shim,
+    ("bytes", "tcp"): _tcp,
+    ("bytes", "udp"): _plain_udp,
+    ("bytes", "roce"): _roce,
+}
 """Makers of carriages by `by` and `protocol` of the job's recognition."""
