@@ -172,10 +172,10 @@ def _write_job(
 
 def _about(described: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paradigms, and how times and sizes vary."""
-    if (busy := _busy(described)) is not None:
-        yield f"Note: {busy}."
     for each in described["paradigms"]:
         yield f"{each['paradigm']}: {each['because']}"
+    if (busy := _busy(described)) is not None:
+        yield f"Note: {busy}."
     yield f"Of {described['iterations']} iterations, the times are those of the median one. Medians (p10 to p90):"
     for each in described["by_rank"]:
         iteration, computing = (_range(each[key], 1000) for key in ("iteration_s", "compute_s"))

@@ -18,6 +18,15 @@ alone = dist.new_group([1])
 ten, four = torch.zeros(10), torch.zeros(4)
 wait = dist.Work.wait
 
+
+class Sum(torch.nn.Module):
+    def forward(self, tensor: torch.Tensor) -> torch.Tensor:
+        return functional.all_reduce(tensor, "sum", dist.group.WORLD)
+
+
+model = torch.nn.ModuleDict({"unused": Sum(), "head": torch.nn.Sequential(Sum())})
+model.forward = lambda tensor: model["head"](tensor)
+
 with observe(sys.argv[1], iterations=2, skip=1) as observer:
     assert observe() is observer
     for _ in range(5):
@@ -37,7 +46,7 @@ with observe(sys.argv[1], iterations=2, skip=1) as observer:
             dist.all_reduce(ten, group=alone)
         dist.barrier()
         work.wait()
-        functional.wait_tensor(functional.all_reduce(four, "sum", dist.group.WORLD))
+        functional.wait_tensor(model(four))
         observer.step()
 
 assert dist.Work.wait is wait, "the observer has put everything back"

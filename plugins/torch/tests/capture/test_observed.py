@@ -57,7 +57,7 @@ def test_a_script_without_a_change_is_captured(tmp_path: Path) -> None:
 
 
 def _injected() -> Path:
-    return ROOT / "controller" / "echelon" / "torch" / "injected"
+    return ROOT / "plugins" / "torch" / "echelon_torch" / "injected"
 
 
 def test_a_command_that_fails_or_records_nothing(tmp_path: Path) -> None:
@@ -115,6 +115,7 @@ def test_every_operation_is_recorded_with_its_bytes(records: list[dict[str, Any]
         ]
         assert [each["parts"] for each in calls if each.get("parts")] == [[4, 8]]
         assert not any(each["backward"] for each in calls)
+        assert [each["module"] for each in calls] == [""] * (len(calls) - 1) + ["head.0"]
 
 
 def test_times_and_waits_are_in_order(records: list[dict[str, Any]]) -> None:
