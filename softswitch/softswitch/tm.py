@@ -330,7 +330,6 @@ class PortScheduler:
         "_queues",
         "is_transparent",
         "on_reconfigured",
-        "passed",
         "unknown_queue_packets",
     )
 
@@ -354,9 +353,6 @@ class PortScheduler:
         announced."""
         self.is_transparent = False
         """Whether a packet that comes while nothing waits could leave at once and leave no trace but in `stats`."""
-        self.passed = tuple([0, 0] for _ in self._queues)
-        """[packets, bytes] by queue that passed in that way. The caller that lets them pass counts them; `stats`
-        includes them."""
         self._see_through()
 
     # -- configuration -------------------------------------------------------------------------------------------------
@@ -411,12 +407,22 @@ class PortScheduler:
         config = QueueConfig()
         added = [_Queue(number, config, self._levels[config.level]) for number in range(len(self._queues), count)]
         self._queues = (*self._queues[:count], *added)
-        self.passed = (*self.passed[:count], *([0, 0] for _ in added))
         self._guaranteed = self._in_order_of_guarantees()
         self._see_through()
         self._reconfigured(now_ns)
 
     # -- packets -------------------------------------------------------------------------------------------------------
+
+    def passes(self, number: int, length_bytes: int) -> bool:
+        """Return whether a packet may leave at once without being queued, and count it if so."""
+        if not self.is_transparent or number >= len(self._queues) or self.queued_packets:
+            return False
+        queue = self._queues[number]
+        queue.enqueued_packets += 1
+        queue.dequeued_packets += 1
+        queue.enqueued_bytes += length_bytes
+        queue.dequeued_bytes += length_bytes
+        return True
 
     def enqueue(self, queue: int, item: object, length_bytes: int, now_ns: int) -> bool:
         """Add a packet to a queue. Return False if it is dropped and counted, because the queue is full or does not
@@ -538,17 +544,17 @@ class PortScheduler:
         """Return the totals by queue number."""
         return tuple(
             QueueStats(
-                queue.enqueued_packets + passed_packets,
-                queue.enqueued_bytes + passed_bytes,
-                queue.dequeued_packets + passed_packets,
-                queue.dequeued_bytes + passed_bytes,
+                queue.enqueued_packets,
+                queue.enqueued_bytes,
+                queue.dequeued_packets,
+                queue.dequeued_bytes,
                 queue.dropped_packets,
                 queue.dropped_bytes,
                 len(queue.packets),
                 queue.bytes,
                 queue.peak_bytes,
             )
-            for queue, (passed_packets, passed_bytes) in zip(self._queues, self.passed, strict=True)
+            for queue in self._queues
         )
 
     # -- inside --------------------------------------------------------------------------------------------------------

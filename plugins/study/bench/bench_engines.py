@@ -1,4 +1,5 @@
-"""softswitch's two engines: packets through `process` per second of one core, and how long C takes to be there.
+"""softswitch's two engines, C and the interpreter in Python: packets through `process` per second of one core, and how
+long C takes to be there.
 
 All times are processor time, of compilers too, so that other work on the machine falsifies less."""
 

@@ -11,6 +11,7 @@ from reference.frames import MACS, ipv4, shim
 
 from echelon.p4program import program
 from softswitch import Switch, load_program
+from softswitch.native.choice import Choice
 
 FLOWS = 64
 PACKETS = 20_000
@@ -19,7 +20,11 @@ ROUNDS = 7
 
 def configured() -> tuple[Switch, Twin]:
     """Return a switch and a twin with 64 deadline-ranked flows of 8 jobs, as `echelon` would install them."""
-    switch = Switch(load_program(program().binary.read_bytes()))
+    loaded = load_program(program().binary.read_bytes())
+    native = Choice()(loaded)
+    if native is not None:
+        native.wait()
+    switch = Switch(loaded, native=native)
     return switch, configure(switch)
 
 

@@ -12,7 +12,7 @@ which it was due (`Outlet.serve`). Waking late delays packets but costs no rate 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, cast
@@ -50,10 +50,6 @@ class Drop(StrEnum):
     REFUSED = "refused"
     """The port cannot send it: it is too long for the interface, or too short for its kind."""
 
-
-Ways = dict[int, tuple[Callable[[bytes], object], list[int]]]
-"""The queues that a packet may pass without stopping, by `port << 3 | queue`: where to put it, [packets, bytes] so
-far."""
 
 _OBSTACLE_DROPS = {Obstacle.DOWN: Drop.PORT_DOWN, Obstacle.REFUSED: Drop.REFUSED, Obstacle.NO_PEER: Drop.NO_PEER}
 
@@ -139,7 +135,6 @@ class Core:
         self.dropped: Counter[str] = Counter()
         self._queues = queues
         self._nowhere = Outlet(_NOWHERE, PortScheduler(None))
-        self._ways: Ways = {}
         self.switch = switch
         """The pipeline. It may be replaced between calls; waiting packets still leave by the one that queued them."""
 
@@ -211,8 +206,6 @@ class Core:
         if left:
             outlet.served_ns = max(outlet.served_ns, now_ns)
         outlet.due_ns = due_ns
-        if due_ns is None and scheduler.is_transparent:
-            self._plan(outlet, outlet.served_ns)
 
     def sending(self) -> list[Outlet]:
         """Return the ports with packets to send. Call `sent` or `refused` for each."""
@@ -279,29 +272,15 @@ class Core:
         scheduler = outlet.scheduler
         outlet.served_ns = max(outlet.served_ns, now_ns)
         outlet.due_ns = None if outlet.blocked else scheduler.next_eligible_ns(outlet.served_ns)
-        if outlet is not self._nowhere:
-            is_free = scheduler.is_transparent and not scheduler.queued_packets
-            self._open_ways(outlet, is_free and outlet.up and not outlet.blocked)
-
-    def _open_ways(self, outlet: Outlet, is_open: bool) -> None:
-        """Let packets pass a port's queues without stopping, or stop letting them."""
-        passed = outlet.scheduler.passed
-        for queue in range(min(self._queues, QUEUES)):
-            if is_open and queue < len(passed):
-                self._ways[outlet.port << 3 | queue] = (outlet.sending.append, passed[queue])
-            else:
-                self._ways.pop(outlet.port << 3 | queue, None)
 
     def _distribute(self, packets: Sequence[QueuedPacket], switch: Pipelines, now_ns: int) -> None:
         """Queue what ingress made of one packet, then let the ports choose."""
         if len(packets) == 1:
             packet = packets[0]
-            way = self._ways.get(packet.port << 3 | packet.queue) if 0 <= packet.queue < QUEUES else None
-            if way is not None:
-                passed = way[1]
-                passed[0] += 1
-                passed[1] += packet.length_bytes
-                self._depart(switch.egress(packet, now_ns, now_ns, 0, 0), switch, now_ns, self.outlets[packet.port])
+            outlet = self._outlet(packet.port)
+            is_open = outlet is not self._nowhere and not outlet.blocked and 0 <= packet.queue < self._queues
+            if is_open and outlet.scheduler.passes(packet.queue, packet.length_bytes):
+                self._depart(switch.egress(packet, now_ns, now_ns, 0, 0), switch, now_ns, outlet)
                 return
         self.replicated += len(packets) - 1
         self._admit(packets, switch, now_ns)
@@ -335,8 +314,6 @@ class Core:
                     self.serve(outlet, now_ns)
                 outlet.served_ns = at_ns = max(outlet.served_ns, now_ns)
                 if outlet.scheduler.enqueue(packet.queue, (switch, packet), packet.length_bytes, at_ns):
-                    if outlet.scheduler.is_transparent:
-                        self._open_ways(outlet, False)
                     if not outlet.blocked:
                         outlet.due_ns = outlet.scheduler.next_eligible_ns(at_ns)
                 else:

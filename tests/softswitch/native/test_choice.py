@@ -59,7 +59,7 @@ def test_python_runs_what_is_asked_for() -> None:
     choice = Choice("python")
     assert choice(load_program(PROGRAM)) is None
     assert choice.said == (
-        "packets run in Python, which is the reference and some hundred times slower than C, as asked (--engine python)"
+        "packets run in Python, which is the reference and 500 to 1,000 times slower than C, as asked (--engine python)"
     )
 
 
