@@ -192,12 +192,13 @@ def connection(
     head_bytes: int,
     src: int = 1,
     dst: int = 2,
+    whole_bytes: int = 0,
     in_sequence: bool = False,
 ) -> TableEntry:
     """Return the entry of a connection, whose `protocol` is tcp or udp.
 
-    A new iteration opens after `gap_us` of silence, once `head_bytes` were seen. With `in_sequence`, what is sent again
-    does not count.
+    A new iteration opens after `gap_us` of silence, once `head_bytes` were seen; with `whole_bytes`, also behind those.
+    With `in_sequence`, what is sent again does not count.
     """
     return entry(
         f"{protocol}_connection",
@@ -213,14 +214,18 @@ def connection(
         is_head=int(is_head),
         gap_us=gap_us,
         head_bytes=head_bytes,
+        whole_bytes=whole_bytes,
         in_sequence=int(in_sequence),
     )
 
 
-def answers(src_port: int, dst_port: int, *, number: int, src: int = 2, dst: int = 1) -> TableEntry:
-    """Return the entry by which the acknowledgements of connection `number` are known."""
+def answers(
+    src_port: int, dst_port: int, *, number: int, src: int = 2, dst: int = 1, closes: bool = True
+) -> TableEntry:
+    """Return the entry by which the acknowledgements of connection `number` are known, and may close its window."""
     ends = {"src": int(IPv4Address(address(src))), "dst": int(IPv4Address(address(dst)))}
-    return entry("tcp_answer", {**ends, "src_port": src_port, "dst_port": dst_port}, "set_answered", answered=number)
+    match: dict[str, Match] = {**ends, "src_port": src_port, "dst_port": dst_port}
+    return entry("tcp_answer", match, "set_answered", answered=number, closes=int(closes))
 
 
 def segment(number: int, start_bytes: int, end_bytes: int, flow: int) -> TableEntry:

@@ -46,8 +46,9 @@ class TnaForm(Form):
 
     def arguments(self, arguments: Mapping[str, int]) -> Mapping[str, int]:
         times = {name: us for name, us in arguments.items() if name == "us" or name.endswith("_us")}
-        # The TNA program does not look at sequence numbers.
-        others = {name: value for name, value in arguments.items() if name not in times and name != "in_sequence"}
+        # The TNA program does not look at sequence numbers, and its iterations begin after silence.
+        unknown = {*times, "whole_bytes", "in_sequence"}
+        others = {name: value for name, value in arguments.items() if name not in unknown}
         forever = _NUMBERS["HOLD_FOREVER"]
         ticks = {f"{name[:-2]}ticks": us if us == forever else _ticks(us) for name, us in times.items()}
         return {**others, **ticks}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from echelon_ptf import entries, frames
-from echelon_ptf.base import BEST_EFFORT_QUEUE, CONTROL_QUEUE, EchelonTest
+from echelon_ptf.base import BEST_EFFORT_QUEUE, CONTROL_QUEUE, EchelonTest, skipped_on
 from echelon_ptf.entries import Fixed
 from scapy.layers.inet import IP, TCP, UDP
 from scapy.packet import Raw
@@ -22,6 +22,8 @@ class _ConnectionTest(EchelonTest):
     dst_port = 5000
     gap_s = _FOREVER_S
     """The idle time after which the connection may open an iteration."""
+    whole_bytes = 0
+    """The bytes after which it opens one anyway; 0: it does not."""
 
     def setUp(self) -> None:
         super().setUp()
@@ -44,6 +46,7 @@ class _ConnectionTest(EchelonTest):
                 is_head=is_head,
                 gap_us=round(self.gap_s * 1e6),
                 head_bytes=2850,
+                whole_bytes=self.whole_bytes,
             ),
         )
         return src_port
@@ -107,6 +110,39 @@ class ByBytesOfUdp(_ConnectionTest):
 
     def runTest(self) -> None:
         self.assertEqual(self.queues(8), [2, 2, 5, 5, 5, 5, BEST_EFFORT_QUEUE, BEST_EFFORT_QUEUE])
+
+
+@skipped_on(tna="the stages of a Tofino are full: its iterations begin after silence alone")
+class IterationsWithoutSilence(_ConnectionTest):
+    """An iteration begins behind the bytes of the one before, and each connection counts its own."""
+
+    whole_bytes = 3000
+
+    def runTest(self) -> None:
+        iteration = [2, 2, 5, 5, 5, 5]
+        self.assertEqual(self.queues(15), [*iteration, *iteration, 2, 2, 5])
+        other = self.connect(self.job, is_head=False)
+        self.assertEqual(self.queues(7, other), [*iteration, 2])
+        self.assertEqual(self.queues(4), [5, 5, 5, 2])
+
+
+@skipped_on(tna="the stages of a Tofino are full: its iterations begin after silence alone")
+class ASilenceNearTheBorderIsTheBorder(_ConnectionTest):
+    """What an iteration brings beyond its plan does not move the next, if there is a silence between them."""
+
+    gap_s = _GAP_S
+    whole_bytes = 3000
+
+    def runTest(self) -> None:
+        small = getattr(frames, self.protocol)(self.src_port, self.dst_port, 100)
+        self.assertEqual(self.queues(6), [2, 2, 5, 5, 5, 5])
+        self.assertEqual(self.queue_of(small), 2)
+        time.sleep(2 * _GAP_S)
+        self.assertEqual(self.queues(6), [2, 2, 5, 5, 5, 5])
+        self.assertEqual(self.queues(1), [2])
+        # In the middle of an iteration a silence means nothing.
+        time.sleep(2 * _GAP_S)
+        self.assertEqual(self.queues(6), [2, 5, 5, 5, 5, 2])
 
 
 class AcknowledgementsMoveNothing(_ConnectionTest):

@@ -9,8 +9,9 @@ from .errors import (
     TableError,
     TableFull,
 )
+from .passing import CloneSession, Departure, Queued
 from .stateful import Counter, Meter, MeterCell, MeterConfig, Register
-from .switch import CloneSession, Departure, Program, Queued, Stats, Switch, load_program
+from .switch import Program, Stats, Switch, load_program
 from .tables import ActionProfile, Entry, KeyElement, Table
 from .valuesets import ValueElement, ValueSet
 

@@ -119,23 +119,6 @@ class ParamRef:
 
 
 @dataclass(frozen=True, slots=True)
-class LastField:
-    """A field of the last extracted element of a header stack."""
-
-    stack: str
-    field: str
-
-
-@dataclass(frozen=True, slots=True)
-class UnionLastField:
-    """A field of member ``member`` of the last extracted element of a union stack."""
-
-    stack: str
-    member: int
-    field: str
-
-
-@dataclass(frozen=True, slots=True)
 class Lookahead:
     """``width`` bits that start ``offset`` bits after the parser's position, without consuming them."""
 
@@ -203,8 +186,6 @@ Expr = (
     | FieldRef
     | ValidRef
     | ParamRef
-    | LastField
-    | UnionLastField
     | Lookahead
     | RegisterRef
     | HeaderRef
@@ -390,7 +371,7 @@ class TableSpec:
 @dataclass(frozen=True, slots=True)
 class Selector:
     algorithm: str
-    inputs: tuple[tuple[Expr, int], ...]
+    inputs: tuple[tuple[FieldRef, int], ...]
     """The (value, width) of each hashed field."""
 
 
@@ -446,6 +427,24 @@ def successors(node: Node) -> tuple[str | None, ...]:
         if node.default is None:
             found.append(node.next_base)
     return tuple(dict.fromkeys(found))
+
+
+def topological(pipeline: PipelineSpec) -> list[str]:
+    """Return the nodes that can be reached, each before its successors."""
+    order: list[str] = []
+    done: set[str] = set()
+    todo: list[tuple[str, bool]] = [] if pipeline.initial is None else [(pipeline.initial, False)]
+    while todo:
+        name, leaving = todo.pop()
+        if leaving:
+            order.append(name)
+            continue
+        if name in done:
+            continue
+        done.add(name)
+        todo.append((name, True))
+        todo += [(target, False) for target in successors(pipeline.nodes[name]) if target is not None]
+    return order[::-1]
 
 
 # ------------------------------------------------------------------------------------------------- state and output
@@ -548,6 +547,22 @@ class ProgramIR:
     intrinsics: Mapping[str, FieldRef]
     """The fields that the switch itself reads and writes, by their v1model name (``egress_spec``, ``mcast_grp``,
     ...)."""
+
+
+def tables(program: ProgramIR) -> list[TableSpec]:
+    """Return all tables, those of ingress first."""
+    nodes = (*program.ingress.nodes.values(), *program.egress.nodes.values())
+    return [node for node in nodes if isinstance(node, TableSpec)]
+
+
+def profile_actions(program: ProgramIR, profile: str) -> dict[str, tuple[Param, ...]]:
+    """Return the actions, by name, of the tables that use an action profile, with their parameters."""
+    found: dict[str, tuple[Param, ...]] = {}
+    for table in tables(program):
+        if table.profile == profile:
+            for action in table.actions:
+                found.setdefault(program.actions[action].name, program.actions[action].params)
+    return found
 
 
 # ------------------------------------------------------------------------------------------- what expressions denote

@@ -10,119 +10,69 @@ from __future__ import annotations
 import logging
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, MutableSequence, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import hashes, ir
-from .compiler import compile_program
-from .compiler.apply import profile_actions
 from .load import load_ir
+from .passing import CloneSession, Departure, Queued
 from .stateful import Counter, Meter, Register
 from .tables import ActionProfile, Table
+from .v1model import RESUBMIT_LIMIT
 from .valuesets import ValueSet
 
 if TYPE_CHECKING:
+    from .interpreter import Interpreter
     from .trace.events import Tracer
 
 DROP_PORT = 511
-RESUBMIT_LIMIT = 64
-"""The number of times that a packet may be resubmitted before it is dropped, so that no program can stop the switch."""
-
 _log = logging.getLogger("softswitch")
 
 _PLACES = re.compile(r"\\([{}])|\{[^{}]*\}")
 """An escaped brace, or a place for a value."""
 
 OnDigest = Callable[[int, str, int, tuple[int, ...]], None]
-Ingress = Callable[[int, bytes, int], "list[Queued]"]
-Egress = Callable[["Queued", int, int, int, int], "list[Departure]"]
-Ways = Mapping[int, tuple[Callable[[bytes], object], list[int]]]
-Forward = Callable[[int, bytes, int, Ways], "list[Queued] | bool | None"]
-Build = Callable[[Any], tuple[Ingress, Egress]]
+Ingress = Callable[[int, bytes, int], list[Queued]]
+Egress = Callable[[Queued, int, int, int, int], list[Departure]]
 Native = Callable[["Switch"], "NativeHalf"]
 """A function that takes over the packets of a new switch."""
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A validated program in its intermediate form, from which Python is generated at the first use."""
+    """A validated program in its intermediate form."""
 
     name: str
     ir: ir.ProgramIR
 
     @cached_property
-    def source(self) -> str:
-        """Return the Python generated from the program. Raises :class:`~softswitch.errors.ProgramError`."""
-        return compile_program(self.ir)
+    def interpreter(self) -> Interpreter:
+        """Return what runs the program in Python. Raises :class:`~softswitch.errors.ProgramError`."""
+        # Switches whose packets run in C never need it.
+        from .interpreter import Interpreter
 
-    @cached_property
-    def build(self) -> Build:
-        """Return the function that the generated Python defines."""
-        return _build(self.source, self.name)
-
-    @cached_property
-    def traced_build(self) -> Build:
-        """Return ``build`` for the variant that reports every step. It is compiled at the first request."""
-        return _build(compile_program(self.ir, traced=True), f"{self.name} (traced)")
+        return Interpreter(self.ir)
 
 
-def load_program(source: Mapping[str, Any] | bytes | str, name: str = "program.json", compiled: bool = True) -> Program:
-    """Load what ``p4c-bm2-ss`` wrote; ``name`` is used in messages. Unless it is ``compiled``, Python is generated when
-    it is needed, which another engine may never do.
+def load_program(source: Mapping[str, Any] | bytes | str, name: str = "program.json", resolved: bool = True) -> Program:
+    """Load what ``p4c-bm2-ss`` wrote; ``name`` is used in messages. Unless it is ``resolved``, the interpreter is made
+    when it is needed, which another engine may never do.
 
-    The switches of a process that load the same bytes share one `Program`, because compiling it takes most of the time
-    in which a switch starts. Raises :class:`~softswitch.errors.ProgramError` with the place and the reason if it is
-    malformed or not supported.
+    The switches of a process that load the same bytes share one `Program`. Raises
+    :class:`~softswitch.errors.ProgramError` with the place and the reason if it is malformed or not supported.
     """
     program = _load_shared(source, name) if isinstance(source, bytes) else Program(name, load_ir(source, name))
-    if compiled:
-        _ = program.build
+    if resolved:
+        _ = program.interpreter
     return program
 
 
 @lru_cache(maxsize=4)
 def _load_shared(source: bytes, name: str) -> Program:
     return Program(name, load_ir(source, name))
-
-
-def _build(source: str, name: str) -> Build:
-    """Return the function that generated code defines."""
-    scope: dict[str, Any] = {}
-    exec(compile(source, f"<{name.encode('unicode_escape').decode('ascii')}>", "exec"), scope)
-    build: Build = scope["build"]
-    return build
-
-
-@dataclass(slots=True)
-class Queued:
-    """A packet that ingress passes to the traffic manager; only egress uses ``context``."""
-
-    port: int
-    queue: int
-    length_bytes: int
-    context: Any
-
-
-@dataclass(slots=True)
-class Departure:
-    """A packet that leaves through ``port``, unless ``packet`` is None. The packets ``requeue`` are to be queued in
-    turn."""
-
-    port: int
-    packet: bytes | None
-    requeue: Sequence[Queued]
-
-
-@dataclass(frozen=True, slots=True)
-class CloneSession:
-    """The destinations of clones: (port, replication id) each. Clones are cut to ``truncate_bytes`` if it is set."""
-
-    replicas: Sequence[tuple[int, int]]
-    truncate_bytes: int | None = None
-    queue: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +88,7 @@ class Stats:
 
 
 class NativeHalf(Protocol):
-    """An engine that runs packets in place of generated Python; :mod:`softswitch.native` has one."""
+    """An engine that runs packets in place of the interpreter; :mod:`softswitch.native` has one."""
 
     @property
     def ingress(self) -> Ingress: ...
@@ -179,23 +129,15 @@ class Switch:
     """A switch that runs ``program``.
 
     ``ingress(port, data, now_ns)`` parses a packet, runs ingress and resolves clone, resubmission, multicast and drop.
-    ``egress(queued, enqueued_ns, now_ns, enq_qdepth_pkts, deq_qdepth_pkts)`` runs egress and deparses. Both are the
-    generated functions themselves. ``on_digest(now_ns, name, list_id, values)`` is called at the end of an ingress that
-    generated a digest.
+    ``egress(queued, enqueued_ns, now_ns, enq_qdepth_pkts, deq_qdepth_pkts)`` runs egress and deparses.
+    ``on_digest(now_ns, name, list_id, values)`` is called at the end of an ingress that generated a digest.
 
-    With a ``tracer``, the switch runs a slower variant of them, which passes it an event for every step of every packet
-    (:mod:`softswitch.trace`). Otherwise ``native`` may make what runs packets instead of generated Python
-    (:mod:`softswitch.native`).
+    With a ``tracer``, the interpreter runs packets and passes it an event for every step (:mod:`softswitch.trace`).
+    Otherwise ``native`` may make what runs them instead (:mod:`softswitch.native`).
     """
-
-    queued_type = Queued
-    departure_type = Departure
 
     ingress: Ingress
     egress: Egress
-    forward: Forward | None = None
-    """Both halves in one, for a packet that need not wait (`softswitch.compiler.fused`); None if egress may queue
-    again."""
 
     def __init__(
         self,
@@ -222,10 +164,12 @@ class Switch:
         self.counters = {c.name: Counter(c.name, c.size) for c in spec.counters.values() if c.table is None}
         self.registers = {r.name: Register(r.name, r.size, r.width) for r in spec.registers.values()}
         self.meters = {m.name: Meter(m.name, m.size, m.unit) for m in spec.meters.values() if m.table is None}
-        self.action_profiles = {p.name: ActionProfile(p, profile_actions(spec, p.name)) for p in spec.profiles.values()}
+        self.action_profiles = {
+            p.name: ActionProfile(p, ir.profile_actions(spec, p.name)) for p in spec.profiles.values()
+        }
         self.tables = {
             node.name: Table(node, spec, None if node.profile is None else self.action_profiles[node.profile])
-            for node in _tables(spec)
+            for node in ir.tables(spec)
         }
         self.calculations = {c.name: hashes.make(c.algorithm) for c in spec.calculations.values()}
         self.selectors = {
@@ -239,13 +183,9 @@ class Switch:
         if native is not None and tracer is None:
             self.native = native(self)
             self.ingress, self.egress = self.native.ingress, self.native.egress
-        elif tracer is None:
-            self.ingress, self.egress = program.build(self)
         else:
-            # Only traced switches need the events, whose classes take a tenth of a switch's start to build.
-            from .trace.recorder import Recorder
-
-            self.ingress, self.egress = program.traced_build(Recorder(self, spec, tracer))
+            self.ingress = partial(program.interpreter.ingress, self, tracer)
+            self.egress = partial(program.interpreter.egress, self, tracer)
 
     def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:
         """Return (port, packet) of everything that leaves in consequence of a packet, as if no queue ever filled."""
@@ -280,12 +220,11 @@ class Switch:
             return Stats(packets_in, packets_out, self.native.dropped, errors, self.native.overruns)
         return Stats(packets_in, packets_out, dict(self._dropped), dict(self._parser_errors), dict(self._overruns))
 
-    # ----------------------------------------------------------------------------------- called by generated code
+    # ----------------------------------------------------------------------------------- called by the interpreter
 
-    def discard(self, reason: str) -> list[Any]:
+    def discard(self, reason: str) -> None:
         """Count a dropped packet."""
         self._dropped[reason] = self._dropped.get(reason, 0) + 1
-        return []
 
     def overrun(self, what: str) -> None:
         """Count the use of an index out of range."""
@@ -313,32 +252,6 @@ class Switch:
         """Log a ``log_msg``."""
         if _log.isEnabledFor(logging.INFO):
             _log.info("%s", Switch.filled(text, values))
-
-    def resubmit(
-        self,
-        ingress: Callable[..., list[Queued]],
-        port: int,
-        data: bytes,
-        now_ns: int,
-        carry: tuple[int, tuple[int, ...]],
-    ) -> list[Queued]:
-        """Run ingress again for a packet as it was received."""
-        self._resubmissions += 1
-        try:
-            if self._resubmissions > RESUBMIT_LIMIT:
-                return self.discard("resubmitted too often")
-            return ingress(port, data, now_ns, 6, carry)
-        finally:
-            self._resubmissions -= 1
-
-    _resubmissions = 0
-
-
-def _tables(spec: ir.ProgramIR) -> Iterator[ir.TableSpec]:
-    for pipeline in (spec.ingress, spec.egress):
-        for node in pipeline.nodes.values():
-            if isinstance(node, ir.TableSpec):
-                yield node
 
 
 def _width(spec: ir.ProgramIR, intrinsic: str) -> int:

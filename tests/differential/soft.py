@@ -11,7 +11,7 @@ from finsy.proto import U128, p4r
 from softswitch import Queued, Switch
 from softswitch.p4runtime.device import Device
 from softswitch.rpc.status import RefusedError
-from softswitch.switch import RESUBMIT_LIMIT
+from softswitch.v1model import RESUBMIT_LIMIT
 from softswitch.virtual import EventLoop, VirtualFabric
 from tests.differential.case import Output, Sent
 from tests.differential.catalogue import Subject

@@ -104,20 +104,26 @@ def _copied(program: ir.ProgramIR) -> Iterator[tuple[_Field, _Field]]:
     for state in program.parser.states.values():
         for op in state.ops:
             if isinstance(op, ir.Assign):
-                yield from _copy(op.target, op.value)
+                yield from _copy(program, op.target, op.value)
     for action in program.actions.values():
         for call in action.body:
             if call.op == "assign" and len(call.args) == 2:
-                yield from _copy(*call.args)
+                yield from _copy(program, *call.args)
 
 
-def _copy(target: object, value: object) -> Iterator[tuple[_Field, _Field]]:
-    sources = [node for node in _leaves(value) if isinstance(node, (ir.FieldRef, ir.LastField))]
+def _copy(program: ir.ProgramIR, target: object, value: object) -> Iterator[tuple[_Field, _Field]]:
+    sources = [node for node in _leaves(value) if isinstance(node, (ir.FieldRef, ir.Op))]
     if isinstance(target, ir.FieldRef) and len(sources) == 1:
         source = sources[0]
-        name = source.stack if isinstance(source, ir.LastField) else _plain(source.header)
-        if (name, source.field) != (_plain(target.header), target.field):
-            yield (_plain(target.header), target.field), (name, source.field)
+        if isinstance(source, ir.FieldRef):
+            origin = _plain(source.header), source.field
+        else:
+            stack, number = last_field(source) or ("", 0)
+            if stack not in program.stacks:
+                return
+            origin = stack, program.headers[program.stacks[stack].headers[0]].type.fields[number].name
+        if origin != (_plain(target.header), target.field):
+            yield (_plain(target.header), target.field), origin
 
 
 def _operations(seeds: Iterable[object]) -> Iterator[ir.Op]:
@@ -135,8 +141,16 @@ def _leaves(node: object) -> Iterator[object]:
         yield from _leaves(child)
 
 
+def last_field(node: object) -> tuple[str, int] | None:
+    """Return the stack and the field's number if an expression is a field of the element extracted last."""
+    match node:
+        case ir.Op("access_field", ir.Op("dereference_stack", ir.StackRef(stack), index), ir.Const(number)):
+            return (stack, number) if index == ir.Op("last_stack_index", None, ir.StackRef(stack)) else None
+    return None
+
+
 def _children(node: object) -> Iterator[object]:
-    if isinstance(node, (ir.FieldRef, ir.LastField, ir.Const)):
+    if isinstance(node, (ir.FieldRef, ir.Const)) or last_field(node) is not None:
         return
     if isinstance(node, (tuple, list)):
         yield from node

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from softswitch import ir
-from tests.differential.vocabulary import Vocabulary
+from tests.differential.vocabulary import Vocabulary, last_field
 
 MAX_STATES = 24
 MAX_BITS = 8 * 600
@@ -158,10 +158,12 @@ class _Walk:
             return self._offsets.get((value.header, value.field))
         if isinstance(value, ir.Lookahead):
             return self._bits.length + value.offset
-        if isinstance(value, ir.LastField):
-            elements = self._program.stacks[value.stack].headers
-            index = min(self._next.get(value.stack, 0), len(elements)) - 1
-            return self._offsets.get((elements[index], value.field)) if index >= 0 else None
+        last = last_field(value)
+        if last is not None and last[0] in self._program.stacks:
+            elements = self._program.stacks[last[0]].headers
+            index = min(self._next.get(last[0], 0), len(elements)) - 1
+            field = self._program.headers[elements[0]].type.fields[last[1]].name
+            return self._offsets.get((elements[index], field)) if index >= 0 else None
         return None
 
     def _satisfy(self, condition: ir.Expr) -> None:

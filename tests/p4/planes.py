@@ -17,6 +17,7 @@ from echelon.p4program import constants, program
 from echelon_tofino.emulator import TofinoSwitch, load_assembly
 from softswitch import Program, Switch, load_program
 from softswitch.lookup import KeyElement
+from tests.engines import fast_switch
 
 HOSTS = [0x0A000001, 0x0A000002, 0x0A000003]
 MAC = int.from_bytes(MACS[2], "big")
@@ -84,7 +85,7 @@ class DataPlane(ABC):
     def connection(self, ends: tuple[int, int, int, int], number: int, head_bytes: int, gap_us: int) -> None:
         at = self.ingress + "classifier."
         # A Tofino counts what is sent again, too: sequence numbers do not count here.
-        timing = [ticks(gap_us), head_bytes] if self.is_tna else [gap_us, head_bytes, 0]
+        timing = [ticks(gap_us), head_bytes] if self.is_tna else [gap_us, head_bytes, 0, 0]
         self.insert(at + "tcp_connection", ends, at + "set_connection", [number, number, 1, *timing])
 
     def segment(self, connection: int, start: int, end: int, flow: int) -> None:
@@ -171,7 +172,7 @@ class OnV1model(DataPlane):
 
     def __init__(self, loaded: Program, counter: str, hold_us: int = 1) -> None:
         super().__init__(hold_us)
-        self.switch = Switch(loaded)
+        self.switch = fast_switch(loaded)
         self._dropped = self.switch.counters[counter]
 
     def insert(self, table: str, key: tuple[KeyElement, ...], action: str, args: list[int], priority: int = 0) -> None:

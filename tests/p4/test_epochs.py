@@ -7,6 +7,7 @@ from reference.frames import MACS, ipv4, shim, tcp, udp
 
 from echelon.p4program import program
 from softswitch import Program, Switch, load_program
+from tests.engines import fast_switch
 
 BEST_EFFORT, RANKED = 0, 3
 DROPPED = "EchelonIngress.dropped"
@@ -20,7 +21,7 @@ def compiled() -> Program:
 @pytest.fixture
 def switch(compiled: Program) -> Switch:
     """Return a switch with one flow whose every packet wants queue 3, and a route for everything."""
-    made = Switch(compiled)
+    made = fast_switch(compiled)
     ingress = "EchelonIngress."
     mac = int.from_bytes(MACS[2], "big")
     made.tables[ingress + "classifier.shim_flow"].insert((1, 0), 0, ingress + "classifier.set_flow", [5])

@@ -21,10 +21,11 @@ from echelon.lowering.intent import QueueSetting
 from echelon.lowering.parts import hold_part
 from echelon.p4program import constants, program
 from echelon.targets.virtual import Urgency
-from softswitch import Program, Switch, load_program
+from softswitch import Program, load_program
 from softswitch.tm import QueueConfig
 from softswitch.virtual import EventLoop, VirtualFabric
 from tests.drawing import examples
+from tests.engines import fast_switch
 
 MS = 1_000_000
 RATE_BPS = 10_000_000
@@ -69,7 +70,7 @@ class Run:
     def __post_init__(self) -> None:
         self.loop = EventLoop()
         network = VirtualFabric(self.loop)
-        self.switch = Switch(self.compiled)
+        self.switch = fast_switch(self.compiled)
         node = network.add_switch("s", self.switch)
         self.host = network.add_host("h1", self._answered)
         self.sent = 0
@@ -95,14 +96,14 @@ class Run:
         for queue in range(8):
             tables[i + "marking.queue_to_dscp"].insert((queue,), 0, i + "marking.set_dscp", [queue << 3])
         ends = (ip(SENDER), ip(RECEIVER), 100, 200)
-        tables[c + "tcp_connection"].insert(ends, 0, c + "set_connection", [CONNECTION, 2, 1, 1 << 31, 1 << 31, 1])
+        tables[c + "tcp_connection"].insert(ends, 0, c + "set_connection", [CONNECTION, 2, 1, 1 << 31, 1 << 31, 0, 1])
         tables[c + "segment"].insert((CONNECTION, (0, self.flow_bytes - 1)), 1, c + "set_segment", [0, self.flow_bytes])
         self.flow = tables[i + "flow.flow"].insert((0,), 0, "fixed", [RECEIVER, RECEIVER, LOW])
         tables[c + "shim_flow"].insert((9, 1), 0, c + "set_flow", [1])
         tables[i + "flow.flow"].insert((1,), 0, "fixed", [RECEIVER, RECEIVER, RIVAL_QUEUE])
         if self.pauses:
             back = (ip(RECEIVER), ip(SENDER), 200, 100)
-            tables[i + "pause.tcp_answer"].insert(back, 0, i + "pause.set_answered", [CONNECTION])
+            tables[i + "pause.tcp_answer"].insert(back, 0, i + "pause.set_answered", [CONNECTION, 1])
         if self.holds:
             floors = [QueueSetting(RECEIVER, queue, queue, 1, MIN_RATE_BPS, None) for queue in range(7)]
             for entry in hold_part(floors, OUTER).entries:

@@ -16,6 +16,7 @@ from reference.frames import MACS, ipv4, shim, tcp, udp
 from echelon.p4program import program
 from softswitch import Program, Switch, load_program
 from tests.drawing import examples
+from tests.engines import fast_switch
 
 HOSTS = [0x0A000001, 0x0A000002, 0x0A000003]
 C = "EchelonIngress.classifier."
@@ -62,6 +63,8 @@ def configure(switch: Switch) -> Twin:
         8: [(0, 499, 7, 500)],
         9: [(0, 4999, 11, 5000)],
         10: [(0, 3999, 14, 4000)],
+        11: [(0, 1199, 5, 1200), (1200, 2999, 6, 3000)],
+        12: [(0, 1499, 7, 1500)],
     }
     for key, flow in twin.shim_flow.items():
         insert(switch, C + "shim_flow", key, C + "set_flow", [flow])
@@ -77,10 +80,13 @@ def configure(switch: Switch) -> Twin:
         # What came to the shim's port without a shim that the program knows.
         ("udp", (HOSTS[0], 0x0A0B0C0D, 4000, 0xEF10), Connection(9, 4, True, 1 << 31, 5000)),
         ("udp", (HOSTS[0], HOSTS[1], 300, 400), Connection(10, 5, True, 1500, 3800)),
+        # Two connections of a job whose iterations follow each other without a silence.
+        ("udp", (HOSTS[0], HOSTS[1], 100, 200), Connection(11, 6, True, 400, 2850, 3000)),
+        ("tcp", (HOSTS[1], HOSTS[0], 100, 200), Connection(12, 6, False, 400, 1425, 1500)),
     ]
     for kind, key4, c in connections:
         getattr(twin, f"{kind}_connection")[key4] = c
-        values = [c.number, c.job, int(c.is_head), c.gap_us, c.head_bytes, 0]
+        values = [c.number, c.job, int(c.is_head), c.gap_us, c.head_bytes, c.whole_bytes, 0]
         insert(switch, f"{C}{kind}_connection", key4, C + "set_connection", values)
     falling, rising = list(range(7, -1, -1)), list(range(8))
     # Slacks, by how much a rank is behind, bytes, and time left.
@@ -213,7 +219,7 @@ steps = st.lists(
 
 
 def compare(compiled: Program, sequence: list[Step]) -> Iterator[str]:
-    switch = Switch(compiled)
+    switch = fast_switch(compiled)
     twin = configure(switch)
     now_us = 0
     waiting: dict[tuple[int, int], list[tuple[object, Queued, int]]] = {}

@@ -18,6 +18,7 @@ from echelon.lowering.parts import hold_part, hold_us
 from echelon.p4program import constants, program
 from softswitch import Program, Switch, load_program
 from tests.drawing import examples
+from tests.engines import fast_switch
 
 SRC, DST, PORT = 0x0A000001, 0x0A000002, 3
 ALONE, DRAIN = constants()["SHIM_FLAG_ALONE"], constants()["SHIM_FLAG_DRAIN"]
@@ -44,7 +45,7 @@ def ranked(compiled: Program) -> Switch:
     """Return a switch with SHIM_FLOW and OTHER by shim, TCP_FLOW and more by bytes, all late from their start, to
     one port.
     """
-    switch = Switch(compiled)
+    switch = fast_switch(compiled)
     i = "EchelonIngress."
     c = i + "classifier."
 
@@ -54,7 +55,7 @@ def ranked(compiled: Program) -> Switch:
     for flow in (SHIM_FLOW, OTHER):
         insert(c + "shim_flow", (1, flow), c + "set_flow", [flow])
         insert(i + "flow.flow", (flow,), "deadline", [PORT, 2, flow, 0, 0, 0, 63])
-    insert(c + "tcp_connection", (SRC, DST, 100, 200), c + "set_connection", [7, 2, 1, (1 << 32) - 1, 1 << 31, 0])
+    insert(c + "tcp_connection", (SRC, DST, 100, 200), c + "set_connection", [7, 2, 1, (1 << 32) - 1, 1 << 31, 0, 0])
     # Flow after flow of five packets on one connection, each second one in a queue of its own.
     for place in range(10):
         flow, ends = TCP_FLOW + place, (4500 * place, 4500 * place + 4499)

@@ -69,6 +69,8 @@ class Connection:
     is_head: bool
     gap_us: int
     head_bytes: int
+    whole_bytes: int = 0
+    """What an iteration brings, for connections that need no silence between two."""
 
 
 @dataclass(slots=True)
@@ -116,6 +118,8 @@ class Twin:
     def __post_init__(self) -> None:
         self.job_epoch: dict[int, int] = {}
         self.connections: dict[int, tuple[int, int, int]] = {}
+        self.crossed: set[int] = set()
+        """Connections of which an iteration has passed whole."""
         self.iterations: dict[int, Iteration] = {}
         self.late_us: dict[int, int] = {}
         self.tops: dict[int, Top] = {}
@@ -205,9 +209,7 @@ class Twin:
                 payload = (total_len - 28) & MASK32
                 connection = self.udp_connection.get((int.from_bytes(src, "big"), dst, *ports))
             if connection is not None:
-                reopened = self.connections.get(connection.number, (0, 0, 0))[0]
-                epoch, position = self._locate(connection, payload, now_us)
-                anew = reopened != 256 | epoch
+                epoch, position, anew = self._locate(connection, payload, now_us)
                 for low, high, candidate, end_bytes in self.segment.get(connection.number, ()):
                     if low <= position <= high:
                         flow = candidate
@@ -359,16 +361,40 @@ class Twin:
         sequence = self.entered[index] = self.entered.get(index, 0) + 1 & MASK32
         return sequence
 
-    def _locate(self, connection: Connection, payload: int, now_us: int) -> tuple[int, int]:
+    def _locate(self, connection: Connection, payload: int, now_us: int) -> tuple[int, int, bool]:
+        """Return iteration and position of a packet, and whether it may begin it in any queue."""
         epoch = self.job_epoch.get(connection.job, 0)
         mine, seen, last_us = self.connections.get(connection.number, (0, 0, 0))
         idle = (now_us - last_us) & MASK48 > connection.gap_us
+        if connection.whole_bytes and mine:
+            return self._by_bytes(connection, payload, now_us, idle)
         if epoch == 0 or (connection.is_head and mine == epoch and seen >= connection.head_bytes and idle):
             epoch = self.job_epoch[connection.job] = 256 | (epoch + 1) & 255
         if mine != epoch:
             seen = 0
         self.connections[connection.number] = (epoch, seen + payload & MASK32, now_us)
-        return epoch & 255, seen
+        return epoch & 255, seen, mine != epoch
+
+    def _by_bytes(self, connection: Connection, payload: int, now_us: int, idle: bool) -> tuple[int, int, bool]:
+        """Locate a packet by where the borders between iterations are on the connection's byte stream."""
+        of_job, whole = self.job_epoch[connection.job] & 255, connection.whole_bytes
+        mine, seen, _ = self.connections[connection.number]
+        number, near = mine & 255, whole - connection.head_bytes
+        crossed = seen // whole if seen >= whole else int(idle and whole - seen <= near)
+        seen -= min(crossed, 1) * min(seen, whole)
+        if idle and (connection.number not in self.crossed or seen <= near):
+            seen = 0
+        behind = (of_job - number) & 255
+        if crossed:
+            self.crossed.add(connection.number)
+            number = (number + 1) & 255
+            if behind == 0 or behind > 127:
+                self.job_epoch[connection.job] = 256 | number
+                of_job = number
+        if idle and 2 <= behind <= 127:
+            number, seen = of_job, 0
+        self.connections[connection.number] = (256 | number, seen + payload & MASK32, now_us)
+        return number, seen, idle and number != mine & 255
 
     def _deadline(
         self, rank: Rank, flow: int, epoch: int, now_us: int, told: tuple[int, int], last: bool, left_bytes: int

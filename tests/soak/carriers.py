@@ -10,6 +10,7 @@ from pathlib import Path
 from softswitch import CloneSession, MeterConfig, Program, Switch, load_program
 from softswitch.tm import QUEUES, QueueConfig
 from softswitch.virtual import EventLoop, VirtualDrop, VirtualFabric, VirtualHost, VirtualSwitch
+from tests.engines import fast_switch
 from tests.soak.books import Books
 
 SECOND_NS = 10**9
@@ -58,7 +59,7 @@ class Node:
         self.closed_books = Books()
 
     def _made(self, which: int) -> Switch:
-        made = Switch(pipelines()[which], seed=self.swaps)
+        made = fast_switch(pipelines()[which], self.swaps)
         for to, (port, priority) in self.routes.items():
             made.tables["I.routes"].insert((to,), 0, "I.route", (port, priority))
         made.multicast_groups[1] = [(port, 100 + port) for port in self.ports]
@@ -131,9 +132,9 @@ class Carriers:
             self.loop.after(self._pause(), self._burst, number)
 
     def _build(self) -> None:
-        spine = self.fabric.add_switch("spine", Switch(pipelines()[0]))
+        spine = self.fabric.add_switch("spine", fast_switch(pipelines()[0]))
         for leaf in range(LEAVES):
-            switch = self.fabric.add_switch(f"leaf{leaf}", Switch(pipelines()[0]))
+            switch = self.fabric.add_switch(f"leaf{leaf}", fast_switch(pipelines()[0]))
             for place in range(HOSTS_PER_LEAF):
                 number = leaf * HOSTS_PER_LEAF + place
                 host = self.fabric.add_host(f"h{number}", self._receive)

@@ -1,53 +1,49 @@
-"""The lines of a compiled program that packets have reached."""
+"""The parts of a program that packets have reached."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from types import CodeType, FrameType
+from collections.abc import Callable
 from typing import Any
+
+from softswitch import ir
+from softswitch.trace import Event, events
+
+Part = tuple[object, ...]
 
 
 class Reach:
-    """Lines reached of the functions that were generated together with `ingress`."""
+    """A tracer that notes which states, outcomes of conditions and statements of a program packets have reached."""
 
-    def __init__(self, ingress: Callable[..., Any], egress: Callable[..., Any]) -> None:
-        self._file = ingress.__code__.co_filename
-        self._lines: set[int] = set()
-        for function in (ingress, egress):
-            self._lines.update(_lines(function.__code__))
-        for name, cell in zip(ingress.__code__.co_freevars, ingress.__closure__ or (), strict=True):
-            code = getattr(cell.cell_contents, "__code__", None)
-            if code is not None and code.co_filename == self._file and name not in ("ingress", "egress"):
-                self._lines.update(_lines(code))
-        self.reached: set[int] = set()
+    def __init__(self, program: ir.ProgramIR) -> None:
+        self._parts: set[Part] = {("state", name) for name in program.parser.states}
+        for pipeline in (program.ingress, program.egress):
+            for node in pipeline.nodes.values():
+                if isinstance(node, ir.Conditional):
+                    text, position = (node.origin.text, str(node.origin)) if node.origin else (node.name, None)
+                    self._parts |= {("condition", text, position, holds) for holds in (False, True)}
+        for action in program.actions.values():
+            for primitive in action.body:
+                if not primitive.op.startswith("_jump"):
+                    origin = primitive.origin
+                    self._parts.add(("statement", (origin and origin.text) or primitive.op, origin and str(origin)))
+        self.reached: set[Part] = set()
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case events.State(name):
+                self.reached.add(("state", name))
+            case events.Condition(text, position, value):
+                self.reached.add(("condition", text, position, value))
+            case events.Statement(text, position):
+                self.reached.add(("statement", text, position))
 
     @property
     def share(self) -> float:
-        """The share of the lines that could be reached."""
-        return len(self.reached & self._lines) / len(self._lines)
+        """The share of the parts that could be reached."""
+        return len(self.reached & self._parts) / len(self._parts)
 
     def is_new(self, call: Callable[[], Any]) -> bool:
-        """Make a call, and tell whether it reached a line that none before it did."""
+        """Make a call, and tell whether it reached a part that none before it did."""
         known = len(self.reached)
-        sys.settrace(self._enter)
-        try:
-            call()
-        finally:
-            sys.settrace(None)
+        call()
         return len(self.reached) > known
-
-    def _enter(self, frame: FrameType, _event: str, _argument: Any) -> Any:
-        return self._line if frame.f_code.co_filename == self._file else None
-
-    def _line(self, frame: FrameType, event: str, _argument: Any) -> Any:
-        if event == "line":
-            self.reached.add(frame.f_lineno)
-        return self._line
-
-
-def _lines(code: CodeType) -> Iterator[int]:
-    yield from (line for _, _, line in code.co_lines() if line is not None and line != code.co_firstlineno)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _lines(constant)

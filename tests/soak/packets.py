@@ -1,9 +1,9 @@
 """Random and mutated packets through compiled programs with random entries: no exception, every packet accounted for.
 
-A first part of a program's packets is traced line by line; those that reach a line of the generated code that none
-before them did become the corpus from which most later packets are made, by changing them. The others are made by
-walking the program's parser, half of them with the values of an entry's key. While packets pass, entries change, time
-goes on, and queues are now short, now long.
+A first part of a program's packets is traced step by step; those that reach a part of the program that none before
+them did become the corpus from which most later packets are made, by changing them. The others are made by walking the
+program's parser, half of them with the values of an entry's key. While packets pass, entries change, time goes on, and
+queues are now short, now long.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from softswitch import Queued, Switch
-from softswitch.switch import RESUBMIT_LIMIT
+from softswitch.v1model import RESUBMIT_LIMIT
 from tests.differential.walk import packets as walk
 from tests.soak.aiming import Aim
 from tests.soak.configuration import Configuration
@@ -49,7 +50,7 @@ class Outcome:
     dropped: dict[str, int] = field(default_factory=dict)
     """by reason; a packet may be dropped after its clone was made"""
     reached: float = 0.0
-    """share of the lines generated for the program that ran at least once while packets were traced"""
+    """share of the program's parts that ran at least once while packets were traced"""
     corpus: int = 0
     memory_before: int = 0
     """bytes, after `WARM` of the packets"""
@@ -137,16 +138,20 @@ def fuzz(specimen: Specimen, count: int, seed: int, advance: Callable[[int], Non
     """
     rng = random.Random(f"{seed} {specimen.name}")
     program = specimen.load()
-    switch = Switch(program, seed=seed)
+    reach = Reach(program.ir)
+    switch = Switch(program, seed=seed, tracer=reach)
     vocabulary = Aim(program.ir, rng)
     configuration = Configuration(switch, vocabulary, rng)
     configuration.write()
     fresh = walk(program.ir, vocabulary, rng)
-    driver, reach, corpus = Driver(switch, rng), Reach(switch.ingress, switch.egress), Corpus(rng)
+    driver, corpus = Driver(switch, rng), Corpus(rng)
     outcome = Outcome(specimen.name)
     thought_of = specimen.packets()
     traced, warm, held = int(count * TRACED), int(count * WARM), 0
     for number in range(count):
+        if number == traced:
+            switch.ingress = partial(program.interpreter.ingress, switch, None)
+            switch.egress = partial(program.interpreter.egress, switch, None)
         if number == warm:
             outcome.memory_before, held = resident_bytes(), objects()
         if number % _BATCH == _BATCH - 1:
@@ -213,7 +218,7 @@ def run(options: argparse.Namespace) -> int:
             return 1
     chosen = [specimen for name, specimen in known.items() if not options.program or name in options.program]
     table = Printed(
-        "program", "in", "copies", "out", "dropped, by reason", "lines reached", "memory before", "after",
+        "program", "in", "copies", "out", "dropped, by reason", "parts reached", "memory before", "after",
         "objects kept per packet",
         title=f"packet fuzz, seed {options.seed}",
     )  # fmt: skip

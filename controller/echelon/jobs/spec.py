@@ -14,6 +14,7 @@ recognition:              # how switches recognise the job's flows (default: {by
   source_port: 5001       # each host has one connection to each host that it sends to, from this port
   destination_port: 5002  # to this one
   idle_gap: 50 ms         # silence after which the job's first connection starts a new iteration
+  iterations: silence     # silence (default), or bytes: iterations follow each other without a silence as well
   pause: true             # switches may let TCP pause for a round trip to change its queue (default false)
 ```
 
@@ -21,6 +22,10 @@ With `by: bytes` or `by: agent`, switches tell the flows of a connection apart b
 the iteration started, so the sizes in the file must be what the senders really send. `idle_gap` must be shorter than
 the pause of the job's first connection between two iterations, and longer than any other pause between its packets. A
 pause for computing counts only after 95 % of the connection's bytes.
+
+With `iterations: bytes`, each connection begins its next iteration behind the bytes of the last one, as pipelines and
+sharded jobs need that have no such silence. `idle_gap` must then be longer than every silence within an iteration; a
+longer one near a border moves the border there.
 """
 
 from __future__ import annotations
@@ -79,6 +84,8 @@ class RecognitionSpec(Section):
     """The port of the receiver. Only `by: bytes` has it, and requires it."""
     idle_gap: PositiveDuration | None = None
     """Seconds without a packet after which the next one starts a new iteration."""
+    iterations: Literal["silence", "bytes"] = "silence"
+    """What comes between two iterations: a silence, or nothing but the last byte of the one before."""
     pause: bool = False
     """Whether switches let a sender over TCP pause for less than a round trip, so that its connection can rise to its
     queue: they close the window that acknowledgements announce, and count by sequence numbers. Not with the shim, nor
@@ -104,6 +111,12 @@ class RecognitionSpec(Section):
                 "is not between 1 us and 71 min (give a time that the pause between iterations exceeds)",
                 "idle_gap",
                 code="out-of-range",
+            )
+        if self.iterations == "bytes" and self.by == "shim":
+            yield problem(
+                "is for senders that do not mark packets (remove it, or write 'by: bytes' or 'by: agent')",
+                "iterations",
+                code="conflicting-key",
             )
         if self.pause and (self.by == "shim" or self.protocol == "udp"):
             yield problem(

@@ -100,8 +100,10 @@ class Capabilities:
     left_by_position: bool = True
     """Whether switches know how much is left of a flow that they recognise by its bytes. If not, all of it counts."""
     sequence_numbers: bool = True
-    """Whether switches read the sequence numbers of TCP: a connection that is alone between its hosts can then be
-    paused, and is counted without what it sends again."""
+    """Whether switches read the sequence numbers of TCP: a connection that is alone between its hosts is then counted
+    without what it sends again, rises when all that it has sent is acknowledged, and can be paused."""
+    iterations_by_bytes: bool = True
+    """Whether an iteration of a connection can begin behind the bytes of the one before, without a silence."""
     trees: TreeMemory | None = None
     """None: its program adds up nothing."""
     levels: int = 8

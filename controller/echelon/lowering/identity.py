@@ -33,7 +33,8 @@ class SegmentIdentity:
     """An identity by position: the flow is a range of the bytes that its connection carries in one iteration.
 
     The sender knows nothing of Echelon. Bytes are payload of TCP or UDP. A new iteration starts on the connection after
-    `idle_gap_s` seconds without a packet, once 95 % of `iteration_bytes` have passed.
+    `idle_gap_s` seconds without a packet, once 95 % of `iteration_bytes` have passed; with `by_bytes`, behind
+    `iteration_bytes` also without a silence.
     """
 
     src_ipv4: str
@@ -55,6 +56,8 @@ class SegmentIdentity:
     reported: tuple[tuple[int, int], ...] | None = None
     """The ports, source and destination, of each connection that agents reported, which all count as one; None: agents
     report nothing, and the ports are those above."""
+    by_bytes: bool = False
+    """Whether iterations need no silence between them."""
 
     @property
     def five_tuple(self) -> FiveTuple:
@@ -165,6 +168,7 @@ def _segments(
                 iteration_bytes=edges[-1],
                 idle_gap_s=gap_s,
                 pause=recognition.pause,
+                by_bytes=recognition.iterations == "bytes",
             )
     return out
 

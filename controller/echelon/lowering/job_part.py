@@ -89,9 +89,9 @@ class _Connection:
 
     def entries(self, job: int, able: Capabilities, *, is_head: bool, is_shared: bool) -> Iterator[TableEntry]:
         time, segment = able.units.time, self.segment
-        # Several connections that count as one have no common sequence numbers. With windows closed both ways, each
-        # side would take the other's acknowledgements for old ones, and send nothing more.
-        pauses = segment.pause and able.sequence_numbers and len(segment.five_tuples) == 1 and not is_shared
+        # Several connections that count as one have no common sequence numbers.
+        in_sequence = able.sequence_numbers and segment.protocol == "tcp" and len(segment.five_tuples) == 1
+        whole_bytes = segment.iteration_bytes if segment.by_bytes else 0
         for protocol, src, dst, src_port, dst_port in segment.five_tuples:
             key: dict[str, Match] = {"src": ipv4(src), "dst": ipv4(dst), "src_port": src_port, "dst_port": dst_port}
             yield entry(
@@ -103,12 +103,16 @@ class _Connection:
                 is_head=int(is_head),
                 **{f"gap_{time.suffix}": time.count(segment.idle_gap_s)},
                 head_bytes=int(segment.iteration_bytes * _HEAD_SHARE),
-                **({"in_sequence": int(pauses)} if able.sequence_numbers else {}),
+                **({"whole_bytes": whole_bytes} if able.iterations_by_bytes else {}),
+                **({"in_sequence": int(in_sequence)} if able.sequence_numbers else {}),
             )
-            if pauses:
+            if in_sequence:
                 back: dict[str, Match] = {}
                 back |= {"src": ipv4(dst), "dst": ipv4(src), "src_port": dst_port, "dst_port": src_port}
-                yield entry("tcp_answer", back, "set_answered", answered=self.number)
+                # With windows closed both ways, each side would take the other's acknowledgements for old ones, and
+                # send nothing more.
+                closes = int(segment.pause and not is_shared)
+                yield entry("tcp_answer", back, "set_answered", answered=self.number, closes=closes)
 
 
 @dataclass

@@ -19,10 +19,25 @@ def limits(job: Job, recognition: RecognitionSpec) -> Iterator[str]:
         return
     pairs = connections(job)
     pause = "" if recognition.pause else ", and over TCP each gets its rank when it starts and after pauses"
+    gap = duration_text(recognition.idle_gap)
+    begins = (
+        f"behind the bytes of the one before, on each connection, and is put right by silences of {gap} near it (on a "
+        "Tofino, whose stages are full, after such a silence alone: where there is none, no iteration begins, and what "
+        "is past the bytes of the first is best effort)"
+        if recognition.iterations == "bytes"
+        else f"after {gap} of silence and 95 % of a connection's bytes"
+    )
     yield (
         f"job '{job.name}': flows are told apart by their order and sizes on {len(pairs)} connections{pause}; an "
-        f"iteration begins after {duration_text(recognition.idle_gap)} of silence and 95 % of a connection's bytes"
+        f"iteration begins {begins}"
     )
+    if recognition.by == "agent":
+        yield (
+            f"job '{job.name}': bytes and silences are counted on connections that carry data: not on those to stores "
+            "and rendezvous, which agents tell by who opened them, nor on any that carries less than 1/32 of the bytes "
+            "between its hosts. Several that carry data between two hosts at once count as one, in the order in which "
+            "their bytes pass"
+        )
     if not recognition.pause:
         return
     # By bytes, each direction has a connection of its own, unless its ports are those of the other one.

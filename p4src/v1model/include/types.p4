@@ -39,6 +39,7 @@ struct metadata_t {
     bit<1>           is_head;
     bit<32>          gap_us;
     bit<32>          head_bytes;
+    bit<32>          whole_bytes;
     bit<1>           in_sequence;
     bit<32>          ahead;
     bit<32>          new_bytes;

@@ -20,8 +20,8 @@ from echelon_tofino.emulator import TofinoSwitch, load_assembly
 from echelon_tofino.emulator.tables import MatchTable
 from plugins.aggregation.tests.program_switch import Item, Key, Programs, ProgramSwitch
 from plugins.aggregation.tests.reference_switch import Datagram, Entry, Place, Reason, Sent, Switch, Take
+from softswitch import Queued
 from softswitch.lookup import KeyElement
-from softswitch.switch import Queued
 
 BUILD = Path("p4src/build/tna-aggregation")
 VALUES = 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ K = TypeVar("K")
 _MOST_REDUCED = 20_000
 """The number of nodes up to which redundant dependencies are looked for; the memory grows with the square."""
 
+_LONGEST_LABEL = 40
 _MOST_IN_ROUNDS = 16
 """The most ranks of which a collective of Gloo is described message by message: their number grows with the square."""
 
@@ -33,6 +35,8 @@ class Work:
     """A piece of computing."""
 
     duration_s: Fraction
+    label: str = ""
+    """What computes, such as a module of the model; empty: the trace does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +112,7 @@ def assemble(
             name = names.get((rank, node.number))
             match node.does:
                 case Work():
-                    name = f"n{node.number}-r{rank}"
+                    name = f"n{node.number}{_labelled(node.does.label)}-r{rank}"
                     made[name] = ComputeUnit(name, str(rank), node.does.duration_s)
                 case TracedTransfer(sends=False):
                     assert name is not None
@@ -160,6 +164,11 @@ def _collective(name: str, joined: Joined, group: tuple[str, ...], transfers: Tr
     if transfers == "buffered" and joined.kind in ("all-reduce", "all-gather") and len(group) <= _MOST_IN_ROUNDS:
         return replace(step, algorithm="gloo", rounds=True)
     return step
+
+
+def _labelled(label: str) -> str:
+    """Return a label as a part of a node's name."""
+    return label and "-" + re.sub(r"[^A-Za-z0-9_.]", "_", label)[-_LONGEST_LABEL:]
 
 
 def _with_matrix(step: Step, rows: Mapping[int, tuple[int, ...]]) -> CollectiveStep:

@@ -87,16 +87,26 @@ class Load:
 
     def write(self, changes: Iterable[p4r.Update], *, batch: int = BATCH) -> Rate:
         """Write `changes`, `batch` a request, one request after another."""
-        requests: list[bytes] = []
-        count = 0
+        return self.send(self.requests(changes, batch=batch))
+
+    def requests(self, changes: Iterable[p4r.Update], *, batch: int = BATCH) -> list[tuple[int, bytes]]:
+        """Return requests for `send`: the number of updates and the serialized message of each."""
+        requests: list[tuple[int, bytes]] = []
         coming = iter(changes)
         while part := list(itertools.islice(coming, batch)):
-            count += len(part)
             request = p4r.WriteRequest(device_id=self._device_id, election_id=self._election_id, updates=part)
-            requests.append(request.SerializeToString())
+            requests.append((len(part), request.SerializeToString()))
+        return requests
+
+    def send(self, requests: Iterable[tuple[int, bytes]], *, per_second: float | None = None) -> Rate:
+        """Send requests one after another, no more than so many updates a second."""
+        count = 0
         start = time.perf_counter()
-        for data in requests:
+        for updates_in, data in requests:
+            if per_second is not None:
+                time.sleep(max(0.0, start + count / per_second - time.perf_counter()))
             self._write(data)
+            count += updates_in
         return Rate(count, time.perf_counter() - start)
 
     def close(self) -> None:

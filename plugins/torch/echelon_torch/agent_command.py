@@ -15,6 +15,7 @@ from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
     from echelon.client import Client
+    from echelon_torch.agent.marking import SocketOptions
     from echelon_torch.agent.watching import Agent
 
 app = typer.Typer(
@@ -30,6 +31,28 @@ Worker = Annotated[
 Dscp = Annotated[
     int | None,
     typer.Option(help="Mark the job's packets with this DSCP (needs eBPF).", min=0, max=63, metavar="NUMBER"),
+]
+Window = Annotated[
+    str | None,
+    typer.Option(help="Give the job's sockets this receive window.", envvar="ECHELON_AGENT_WINDOW", metavar="SIZE"),
+]
+Unsent = Annotated[
+    str | None,
+    typer.Option(help="Let so much wait in a socket unsent.", envvar="ECHELON_AGENT_UNSENT", metavar="SIZE"),
+]
+Priority = Annotated[
+    int | None,
+    typer.Option(
+        help="Give the job's sockets this priority on the host.",
+        envvar="ECHELON_AGENT_PRIORITY",
+        min=0,
+        max=6,
+        metavar="NUMBER",
+    ),
+]
+Pacing = Annotated[
+    str | None,
+    typer.Option(help="Let segments leave at this rate at most.", envvar="ECHELON_AGENT_PACING", metavar="RATE"),
 ]
 IdleGap = Annotated[
     str | None,
@@ -49,6 +72,10 @@ def run(
     job: Job,
     worker: Worker = None,
     dscp: Dscp = None,
+    window: Window = None,
+    unsent: Unsent = None,
+    priority: Priority = None,
+    pacing: Pacing = None,
     idle_gap: IdleGap = None,
     metrics: Metrics = None,
     ebpf: Ebpf = True,
@@ -60,7 +87,8 @@ def run(
 
     Example: echelon agent run --job bert --worker h1 -- torchrun --nnodes 2 train.py
     """
-    agent = _agent(client, job, worker, dscp, idle_gap, metrics, ebpf)
+    options = _options(dscp, window, unsent, priority, pacing)
+    agent = _agent(client, job, worker, options, idle_gap, metrics, ebpf)
     with _refusals():
         status = agent.run(command)
     raise typer.Exit(status if status >= 0 else 128 - status)
@@ -76,6 +104,10 @@ def watch(
     ],
     worker: Worker = None,
     dscp: Dscp = None,
+    window: Window = None,
+    unsent: Unsent = None,
+    priority: Priority = None,
+    pacing: Pacing = None,
     idle_gap: IdleGap = None,
     metrics: Metrics = None,
     ebpf: Ebpf = True,
@@ -86,16 +118,38 @@ def watch(
 
     Example: echelon agent watch --job bert --worker h1 --cgroup /sys/fs/cgroup/system.slice/bert.service
     """
-    agent = _agent(client, job, worker, dscp, idle_gap, metrics, ebpf)
+    options = _options(dscp, window, unsent, priority, pacing)
+    agent = _agent(client, job, worker, options, idle_gap, metrics, ebpf)
     with _refusals():
         agent.watch(cgroup)
+
+
+def _options(
+    dscp: int | None, window: str | None, unsent: str | None, priority: int | None, pacing: str | None
+) -> SocketOptions:
+    from echelon.quantities import QuantityError, rate_bps, size_bytes
+    from echelon_torch.agent.marking import SocketOptions
+
+    read: list[int | None] = []
+    for option, text, of in (
+        ("window", window, size_bytes),
+        ("unsent", unsent, size_bytes),
+        ("pacing", pacing, rate_bps),
+    ):
+        try:
+            read.append(None if text is None else of(text))
+        except QuantityError as error:
+            fail(f"--{option}: {error}")
+        if read[-1] is not None and not 0 < read[-1] < 1 << 30 and option != "pacing":
+            fail(f"--{option}: {text} is not between 1 B and 1 GiB (give what the path needs, as 100 kB)")
+    return SocketOptions(dscp, read[0], read[1], priority, read[2])
 
 
 def _agent(
     client: Client,
     job: str,
     worker: str | None,
-    dscp: int | None,
+    options: SocketOptions,
     idle_gap: str | None,
     metrics: str | None,
     ebpf: bool,
@@ -117,7 +171,7 @@ def _agent(
         if not NAME.fullmatch(name):
             fail(f"{option}: {shown(name)} is not a name (up to 32 letters, digits, '-', '_'; a letter first)")
     reporter = Reporter(client, job, host, _say)
-    agent = Agent(Watched(job, dscp, gap_s, ebpf), reporter, _say)
+    agent = Agent(Watched(job, options, gap_s, ebpf), reporter, _say)
     if metrics is not None:
         address, _, port = metrics.rpartition(":")
         if not address or not port.isdecimal() or not 0 < int(port) < 65536:

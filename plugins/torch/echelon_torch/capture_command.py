@@ -111,31 +111,33 @@ def _describe(out: Path, job: Path | None, for_agent: bool) -> dict[str, Any]:
     found = profile(records)
     files = trace_files(found)
     described = summary(records, found)
+    recognition = ""
+    if for_agent:
+        recognition, described["iterations_told_by"] = _recognition(records)
     _write(out, {**files, "summary.json": (json.dumps(described, indent=1) + "\n").encode()})
     if job is not None:
-        _write_job(job, files, records, described, _recognition(records, out) if for_agent else "")
+        _write_job(job, files, records, described, recognition)
     return {"directory": out, "job": job, **described}
 
 
-def _recognition(records: Sequence[RankRecord], out: Path) -> str:
-    """Return the line of a job file by which agents report the job's connections."""
+def _recognition(records: Sequence[RankRecord]) -> tuple[str, str]:
+    """Return the line of a job file by which agents report the job's connections, and by what iterations are told."""
     from fractions import Fraction
 
-    from echelon.documents import DocumentError
     from echelon.quantities import duration_text
     from echelon_torch.capture.silences import silences
 
     found = silences(records)
-    if found.gap_s is None:
-        raise DocumentError(
-            str(out),
-            "",
-            f"no idle gap tells iterations apart: connections are silent for as little as {found.between_s * 1e3:.3g} "
-            f"ms between two iterations, and for up to {found.within_s * 1e3:.3g} ms within one (capture without "
-            "--for-agent)",
-        )
-    gap = duration_text(Fraction(round(found.gap_s * 10**5), 10**5))
-    return f"recognition: {{by: agent, idle_gap: {gap}}}\n"
+    if found.gap_s is not None:
+        gap = duration_text(Fraction(round(found.gap_s * 10**5), 10**5))
+        return f"recognition: {{by: agent, idle_gap: {gap}}}\n", f"silences of {gap}"
+    gap = duration_text(Fraction(round(found.iteration_s * 10**3) + 1, 10**3))
+    why = (
+        f"bytes, since no silence tells them apart (as little as {found.between_s * 1e3:.3g} ms between two, and up to "
+        f"{found.within_s * 1e3:.3g} ms within one): what the program sends beyond its file moves their borders until "
+        f"it is silent for {gap}, and a Tofino sees no iterations of it"
+    )
+    return f"recognition: {{by: agent, idle_gap: {gap}, iterations: bytes}}\n", why
 
 
 def _write_job(
@@ -170,6 +172,8 @@ def _write_job(
 
 def _about(described: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paradigms, and how times and sizes vary."""
+    if (busy := _busy(described)) is not None:
+        yield f"Note: {busy}."
     for each in described["paradigms"]:
         yield f"{each['paradigm']}: {each['because']}"
     yield f"Of {described['iterations']} iterations, the times are those of the median one. Medians (p10 to p90):"
@@ -188,14 +192,41 @@ def _write(directory: Path, files: Mapping[str, bytes]) -> None:
             fail(f"{directory / name}: {error.strerror or error} (choose another place)")
 
 
+_NAMED = 4
+_BUSY = 0.05
+"""The part of an iteration without a processor from which on a capture is called one on a busy machine."""
+
+
+def _busy(described: Mapping[str, Any]) -> str | None:
+    """Return a warning, with figures, if ranks had to wait for processors."""
+    by_rank = described["by_rank"]
+    times = [(each["rank"], each["without_processor_s"]["median"], each["iteration_s"]["median"]) for each in by_rank]
+    late = [(rank, waited_s, all_s) for rank, waited_s, all_s in times if waited_s > _BUSY * all_s]
+    if not late:
+        return None
+    said = "; ".join(
+        f"rank {rank} {waited_s * 1e3:.4g} of {all_s * 1e3:.4g} ms ({waited_s / all_s:.0%})"
+        for rank, waited_s, all_s in late[:_NAMED]
+    )
+    more = f" and {len(late) - _NAMED} more ranks" if len(late) > _NAMED else ""
+    return (
+        f"the machine was busy: of an iteration, ranks waited for a processor: {said}{more}. The times are too long "
+        "by about as much (capture where nothing else runs, or with a higher priority)"
+    )
+
+
 def _say(out: Path, described: Mapping[str, Any]) -> None:
     others = described["other_iterations"]
     typer.echo(
         f"{out}: {described['iterations']} iterations that are alike on {described['ranks']} ranks, by "
         f"{described['found_by']}" + (f"; {others} others are left out" if others else "")
     )
+    if "iterations_told_by" in described:
+        typer.echo(f"  switches tell iterations apart by {described['iterations_told_by']}")
     for each in described["paradigms"] or [{"paradigm": "no paradigm", "because": "the graph says all that is known"}]:
         typer.echo(f"  {each['paradigm']}: {each['because']}")
+    if (busy := _busy(described)) is not None:
+        typer.echo(f"  {busy}")
     if described["devices"] != ["cpu"]:
         typer.echo(
             "  computing is that of the hosts, since devices compute on their own (record the profiler's trace, and "

@@ -3,7 +3,8 @@
 All communication of PyTorch passes the operators `c10d::*` of its dispatcher, whether Python asks for it (pipelines,
 FSDP) or C++ (the buckets of DDP, functional collectives). The observer puts a kernel before each, which notes the
 call and calls the one behind it. Nothing is done for operators that compute, so the cost of an iteration grows with its
-collectives alone. PyTorch's own observers, the profiler and the execution trace, note each operator.
+collectives, and with its modules, whose names say what computes. PyTorch's own observers, the profiler and the
+execution trace, note each operator.
 
 A rank waits in `Work.wait`, in `wait_tensor`, and at the end of a backward pass, when DDP waits for its buckets in C++.
 Callbacks of the autograd engine run in the order in which they were queued; those of the observer are before and behind
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 _MOST_CALLS = 20_000
 """The number of calls after which an observer ends that has seen no iteration end."""
+_WRAPPERS = ("module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
 _now = time.perf_counter
 _active: Observer | None = None
 
@@ -61,6 +63,7 @@ class Observer:
         import torch
         from torch import distributed
         from torch.distributed import _functional_collectives as functional
+        from torch.nn.modules import module
         from torch.optim import optimizer
 
         if not distributed.is_initialized():
@@ -86,6 +89,12 @@ class Observer:
         self._backward: list[int] = []
         """The works that were called in the backward pass."""
         self._start: float | None = None
+        self._delayed = 0.0
+        """The time for which this thread has waited for a processor until the iteration began."""
+        self._names: dict[int, str] = {}
+        """The name of each module in the model that calls it, by its identity."""
+        self._within: list[int] = []
+        """The modules whose forward pass is under way, the innermost last."""
         self._closed = False
         self._library = torch.library.Library("c10d", "IMPL")
         for name, describe in _DESCRIBE.items():
@@ -98,7 +107,11 @@ class Observer:
         )
         functional.wait_tensor = lambda tensor: self._waited(self._works_of(tensor), lambda: self._wait_tensor(tensor))
         self._functional = functional
-        self._hook = optimizer.register_optimizer_step_post_hook(self._stepped)
+        self._hooks = (
+            optimizer.register_optimizer_step_post_hook(self._stepped),
+            module.register_module_forward_pre_hook(self._enters),
+            module.register_module_forward_hook(self._leaves, always_call=True),
+        )
         atexit.register(self.close)
 
     def __enter__(self) -> Self:
@@ -111,13 +124,14 @@ class Observer:
         """End an iteration, in scripts without an optimizer."""
         if self._closed:
             return
-        now = _now()
+        now, delayed = _now(), _waited_for_processor()
         if self._skip > 0:
             self._skip -= 1
         elif self._start is not None:
             calls, waits = self._calls, self._waits
-            self._done.append({"start_s": self._start, "end_s": now, "calls": calls, "waits": waits})
-        self._calls, self._waits, self._start = [], [], now
+            times = {"start_s": self._start, "end_s": now, "delayed_s": delayed - self._delayed}
+            self._done.append({**times, "calls": calls, "waits": waits})
+        self._calls, self._waits, self._start, self._delayed = [], [], now, delayed
         self._open.clear()
         self._futures.clear()
         if self._skip <= 0 and len(self._done) >= self._iterations:
@@ -130,7 +144,8 @@ class Observer:
             return
         self._closed, _active = True, None
         atexit.unregister(self.close)
-        self._hook.remove()
+        for hook in self._hooks:
+            hook.remove()
         self._distributed.Work.wait = self._wait
         self._functional.wait_tensor = self._wait_tensor
         self._library._destroy()
@@ -185,7 +200,7 @@ class Observer:
         tensors, group = call.pop("tensors"), call["group"]
         call["group"] = self._group(group)
         call.update(start_s=start, end_s=None, backward=self._in_backward())
-        call.update(number=len(self._calls), returned_s=_now())
+        call.update(number=len(self._calls), returned_s=_now(), module=self._module())
         self._calls.append(call)
         if len(self._calls) == _MOST_CALLS:
             self.close()
@@ -204,6 +219,21 @@ class Observer:
             self._open[id(work)] = call, work, tuple(tensor.data_ptr() for tensor in tensors)
             if call["backward"] and id(work) in self._futures:
                 self._backward.append(id(work))
+
+    def _enters(self, module: Any, _given: object) -> None:
+        if not self._within and id(module) not in self._names:
+            for name, each in module.named_modules():
+                # Wrappers, as that of DDP, are no part of the model.
+                name = ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+                self._names.setdefault(id(each), name or type(each).__name__)
+        self._within.append(id(module))
+
+    def _leaves(self, module: Any, _given: object, _result: object) -> None:
+        if self._within and self._within[-1] == id(module):
+            self._within.pop()
+
+    def _module(self) -> str:
+        return self._names.get(self._within[-1], "") if self._within else ""
 
     def _work(self, result: Any) -> Any:
         try:
@@ -262,6 +292,14 @@ class Observer:
                 if call["end_s"] is None:
                     call["end_s"] = end
         self._waits.append({"start_s": start, "end_s": end, "calls": numbers, "backward": backward})
+
+
+def _waited_for_processor() -> float:
+    """Return for how long this thread could run and had no processor, in seconds; 0 where Linux does not say."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def _ended(call: dict[str, Any]) -> None:

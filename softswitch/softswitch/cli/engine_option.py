@@ -13,5 +13,6 @@ def add_engine(parser: argparse._ActionsContainer) -> None:
         "--engine",
         choices=("auto", "native", "python"),
         default="auto",
-        help="what runs packets: native C, Python, or C where it can be compiled (auto, the default)",
+        help="what runs packets: native C; Python, the reference, some hundred times slower; or C where it can be "
+        "compiled (auto, the default)",
     )

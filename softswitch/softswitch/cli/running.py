@@ -19,7 +19,7 @@ from softswitch.cli.options import Interface, SwitchOptions, TlsFiles
 from softswitch.cli.report import ready_line, summary
 from softswitch.cli.services import Parts, Served
 from softswitch.gnmi.qos import PortCounters
-from softswitch.native.choice import Choice
+from softswitch.native.choice import IN_PYTHON, Choice
 from softswitch.native.dataplane import NativeDataPlane
 from softswitch.native.engine import Engine
 from softswitch.native.programs import PythonProgram
@@ -133,7 +133,7 @@ def _build(
 
     def run(switch: Switch) -> None:
         if switch.traced:
-            choice.said = "packets run in Python, because their steps are traced"
+            choice.said = f"{IN_PYTHON}, because their steps are traced"
         choice.tell()
         pipelines = cast("Pipelines", switch)
         if is_logged:

@@ -7,6 +7,7 @@ A plug-in that reads other programs registers a function under the suffix of the
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -48,10 +49,12 @@ def run(options: argparse.Namespace) -> int:
         for entry in others:
             found = entry.load()(options.program, parse(text, str(options.test)), str(options.test))
             return 0 if _report(found, options.test) else 1
-        program = load_program(options.program.read_bytes(), str(options.program), compiled=False)
+        program = load_program(options.program.read_bytes(), str(options.program), resolved=False)
         # A test is over before a slower compiler could gain anything.
         choice = Choice(options.engine, compilers()[-1:])
         native = choice(program)
+        if native is None:
+            print(f"softswitch: {choice.said}", file=sys.stderr)
         aliases = {} if options.p4info is None else read_aliases(options.p4info)
         commands = parse(text, str(options.test))
         result = run(program, commands, str(options.test), aliases, native)

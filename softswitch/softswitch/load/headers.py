@@ -76,7 +76,8 @@ def read_headers(scope: Scope) -> None:
         type_name = reader.get("union_type").text()
         if type_name not in union_types:
             raise reader.fail(f"there is no header union type '{type_name}'")
-        if not unions or any(len(scope.unions[u].headers) != len(union_types[type_name]) for u in unions):
+        kinds = {tuple(scope.headers[h].type.name for h in scope.unions[u].headers) for u in unions}
+        if len(kinds) != 1 or {len(kind) for kind in kinds} != {len(union_types[type_name])}:
             raise reader.fail("must have elements, all of one header union type")
         scope.union_stacks[name] = ir.UnionStack(name, unions)
         scope.union_members[name] = union_types[type_name]

@@ -8,7 +8,7 @@ from softswitch import ir
 from softswitch.errors import ProgramError
 
 from .reader import Reader
-from .scope import Scope
+from .scope import Scope, algorithm
 
 
 class PipelineReader:
@@ -200,11 +200,13 @@ class PipelineReader:
         found = reader.find("selector")
         selector = None
         if found is not None:
-            inputs: list[tuple[ir.Expr, int]] = []
+            inputs: list[tuple[ir.FieldRef, int]] = []
             for part in found.get("input").elements():
                 value = self.scope.expr(part)
+                if not isinstance(value, ir.FieldRef):
+                    raise part.fail("a selector hashes fields")
                 inputs.append((value, self.scope.width(value, part)))
-            selector = ir.Selector(found.get("algo").text(), tuple(inputs))
+            selector = ir.Selector(algorithm(found.at(reader.place)), tuple(inputs))
         return ir.ActionProfileSpec(name, reader.get("max_size").integer(), selector, reader.place)
 
 

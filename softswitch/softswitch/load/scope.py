@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from softswitch import ir
+from softswitch.hashes import ALGORITHMS
 from softswitch.ir import header_alternatives
 
 from .reader import Reader
@@ -88,11 +89,6 @@ class Scope:
             found = fields[ref.right.value] if ref.right.value < len(fields) else None
         elif isinstance(ref, ir.FieldRef):
             found = self.headers[ref.header].type.field(ref.field)
-        elif isinstance(ref, ir.LastField):
-            found = self.headers[self.stacks[ref.stack].headers[0]].type.field(ref.field)
-        elif isinstance(ref, ir.UnionLastField):
-            union = self.unions[self.union_stacks[ref.stack].unions[0]]
-            found = self.headers[union.headers[ref.member]].type.field(ref.field)
         if found is None or found.varbit:
             raise reader.fail("must be a field of fixed width")
         return found.width
@@ -137,13 +133,13 @@ class Scope:
                 first, second = value.pair()
                 stack = self.known(first, self.stacks, "header stack")
                 field = second.text()
-                known = self.headers[self.stacks[stack].headers[0]].type.field(field) is not None
-                if not known and field == "last":
-                    last = ir.Op("last_stack_index", None, ir.StackRef(stack))
-                    return ir.Op("dereference_header_stack", ir.StackRef(stack), last)
-                if not known:
+                last = _last(ir.StackRef(stack))
+                names = [f.name for f in self.headers[self.stacks[stack].headers[0]].type.fields]
+                if field not in names and field == "last":
+                    return last
+                if field not in names:
                     raise value.fail(f"header stack '{stack}' has no field '{field}'")
-                return ir.LastField(stack, field)
+                return ir.Op("access_field", last, ir.Const(names.index(field)))
             case "union_stack_field":
                 return self.union_last_field(value)
             case "lookahead":
@@ -181,17 +177,18 @@ class Scope:
             raise reader.fail(f"header stack '{header.left.name}' has no field '{second.text()}'")
         return ir.Op("access_field", header, ir.Const(names.index(second.text())))
 
-    def union_last_field(self, reader: Reader) -> ir.UnionLastField:
+    def union_last_field(self, reader: Reader) -> ir.Op:
         parts = reader.elements()
         if len(parts) != 3:
             raise reader.fail("must be [union stack, member, field]")
         stack = self.known(parts[0], self.union_stacks, "header union stack")
         member = self.member(stack, parts[1])
         header = self.unions[self.union_stacks[stack].unions[0]].headers[member]
-        field = parts[2].text()
-        if self.headers[header].type.field(field) is None:
+        names, field = [f.name for f in self.headers[header].type.fields], parts[2].text()
+        if field not in names:
             raise reader.fail(f"header '{header}' has no field '{field}'")
-        return ir.UnionLastField(stack, member, field)
+        last = ir.Op("access_union_header", _last(ir.UnionStackRef(stack)), ir.Const(member))
+        return ir.Op("access_field", last, ir.Const(names.index(field)))
 
     def member(self, stack: str, reader: Reader) -> int:
         name = reader.text()
@@ -217,7 +214,10 @@ class Scope:
         if op in _BINARY:
             if op in ("+", "-") and reader.find("left") is None:
                 return ir.Op(op, ir.Const(0), operand("right"))
-            return ir.Op(op, operand("left"), operand("right"))
+            left, right = operand("left"), operand("right")
+            if op[:2] in ("==", "!="):
+                self._check_alike((left, right), reader)
+            return ir.Op(op, left, right)
         raise reader.fail(f"operator '{op}' is not supported")
 
     def optional_expr(self, reader: Reader, key: str) -> ir.Expr | None:
@@ -230,10 +230,42 @@ class Scope:
         args = tuple(
             self.expr(arg.at(f"{place} argument {i}"), params) for i, arg in enumerate(reader.members("parameters"))
         )
+        if op.startswith("assign_") or op == "copy_header":
+            self._check_alike(args, reader.at(place))
         return ir.Primitive(op, args, place, reader.origin())
+
+    def _check_alike(self, exprs: tuple[ir.Expr, ...], reader: Reader) -> None:
+        """Refuse headers, unions or stacks that are assigned or compared to each other but have different fields."""
+        names = [group for expr in exprs for group in self._groups(expr)]
+        if any(self.headers[name].metadata for group in names for name in group):
+            return  # metadata is copied field by field
+        if len({tuple(self.headers[name].type.fields for name in group) for group in names}) > 1:
+            raise reader.fail("headers are assigned or compared to each other but have different fields")
+
+    def _groups(self, expr: ir.Expr) -> list[tuple[str, ...]]:
+        """Return all headers of each header, union or stack that an expression may denote."""
+        if isinstance(expr, ir.StackRef):
+            return [self.stacks[expr.name].headers]
+        if isinstance(expr, ir.UnionStackRef):
+            return [tuple(h for u in self.union_stacks[expr.name].unions for h in self.unions[u].headers)]
+        unions = ir.union_alternatives(self, expr)
+        return [self.unions[u].headers for u in unions] or [(name,) for name in header_alternatives(self, expr)]
 
     def action_id(self, reader: Reader) -> ir.Action:
         number = reader.integer()
         if number not in self.actions:
             raise reader.fail(f"there is no action with id {number}")
         return self.actions[number]
+
+
+def algorithm(reader: Reader) -> str:
+    """Read the name of a calculation."""
+    name = reader.get("algo").text()
+    if name not in ALGORITHMS:
+        raise reader.fail(f"algorithm '{name}' is not supported; supported are {', '.join(sorted(ALGORITHMS))}")
+    return name
+
+
+def _last(stack: ir.StackRef | ir.UnionStackRef) -> ir.Op:
+    """Return the element of a stack that was extracted last."""
+    return ir.Op("dereference_stack", stack, ir.Op("last_stack_index", None, stack))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from softswitch import ir
 
 from .reader import Reader
-from .scope import Scope
+from .scope import Scope, algorithm
 
 
 def read_action(scope: Scope, item: Reader) -> ir.Action:
@@ -73,7 +73,7 @@ def read_calculation(scope: Scope, name: str, reader: Reader) -> ir.Calculation:
             inputs.append(ir.CalculationInput("field", value, field.width))
         else:
             raise item.fail(f"input of type '{kind}' is not supported")
-    return ir.Calculation(name, reader.get("algo").text(), tuple(inputs), reader.place)
+    return ir.Calculation(name, algorithm(reader), tuple(inputs), reader.place)
 
 
 def read_checksum(scope: Scope, item: Reader) -> ir.ChecksumSpec:

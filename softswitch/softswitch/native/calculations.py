@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from softswitch import hashes, ir
-from softswitch.compiler.calculations import check_algorithm
 from softswitch.errors import ProgramError
 
 from .expressions import CExpressions
@@ -63,8 +62,8 @@ class Calculations:
         """Return the word that selects a member of a group."""
         pieces = []
         for value, width in selector.inputs:
-            known = isinstance(value, ir.FieldRef) and not self.program.headers[value.header].metadata
-            valid = f"{self.layout.headers[value.header].code}.valid" if known else None  # type: ignore[union-attr]
+            known = not self.program.headers[value.header].metadata
+            valid = f"{self.layout.headers[value.header].code}.valid" if known else None
             pieces.append(_Piece(width, valid, value))
         return self._hashed(selector.algorithm, f"selector {name}", pieces, False, place, out)
 
@@ -113,7 +112,6 @@ class Calculations:
         return self.layout.fields.get((piece.expr.header, piece.expr.field))
 
     def _hashed(self, algorithm: str, name: str, pieces: list[_Piece], payload: bool, place: str, out: CText) -> str:
-        check_algorithm(algorithm, place)
         if algorithm == "round_robin_consistent":
             raise ProgramError(place, f"algorithm '{algorithm}' is not one that the native engine has")
         if algorithm == "round_robin":

@@ -16,9 +16,11 @@ from .kept import load_kept, unit_of
 if TYPE_CHECKING:
     from softswitch.switch import Program
 
-__all__ = ["ENGINES", "Choice"]
+__all__ = ["ENGINES", "IN_PYTHON", "Choice"]
 
 ENGINES = ("auto", "native", "python")
+
+IN_PYTHON = "packets run in Python, which is the reference and some hundred times slower than C"
 
 _known: WeakKeyDictionary[Program, NativeProgram | NativeError] = WeakKeyDictionary()
 
@@ -50,7 +52,7 @@ class Choice:
         """Return what runs a program natively, None for Python. Raises :class:`ProgramError` if it must run natively
         and cannot."""
         if self.wanted == "python":
-            self.said = "packets run in Python, as asked (--engine python)"
+            self.said = f"{IN_PYTHON}, as asked (--engine python)"
             return None
         found = _native(program, self.given)
         if isinstance(found, NativeProgram):
@@ -59,7 +61,7 @@ class Choice:
             return found
         if self.wanted == "native":
             raise ProgramError("--engine native", f"{found}; --engine auto lets Python run it")
-        self.said = f"packets run in Python, because {found}"
+        self.said = f"{IN_PYTHON}, because {found}"
         return None
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from softswitch import ir
-from softswitch.compiler.apply import profile_actions
-from softswitch.compiler.pipeline import topological
 from softswitch.errors import ProgramError
 from softswitch.tables import has_state
 
@@ -20,12 +18,6 @@ def parameter_words(action: ir.Action) -> int:
     return sum(words(p.width) for p in action.params)
 
 
-def tables_of(program: ir.ProgramIR) -> list[ir.TableSpec]:
-    """Return all tables, at the positions at which the unit has them."""
-    nodes = (*program.ingress.nodes.values(), *program.egress.nodes.values())
-    return [node for node in nodes if isinstance(node, ir.TableSpec)]
-
-
 class ControlWriter:
     """A writer of one pipeline's functions."""
 
@@ -36,12 +28,12 @@ class ControlWriter:
         self.out = out
         self.kind = kind
         self.pipeline = self.program.ingress if kind == "ingress" else self.program.egress
-        self.numbers = {table.name: i for i, table in enumerate(tables_of(self.program))}
+        self.numbers = {table.name: i for i, table in enumerate(ir.tables(self.program))}
         self._names = unit.layout.names
         self._functions: dict[int, tuple[str, bool]] = {}
         """The function of each action, and whether it may end the pipeline."""
         labels = CNames()
-        self.order = topological(self.pipeline)
+        self.order = ir.topological(self.pipeline)
         self._labels = {name: labels.new("node", name) for name in self.order}
 
     def write(self) -> None:
@@ -229,7 +221,7 @@ class ControlWriter:
         if table.profile is None:
             return [(i, self.program.actions[a]) for i, a in enumerate(table.actions)]
         own = {self.program.actions[a].name: self.program.actions[a] for a in table.actions}
-        return [(i, own[name]) for i, name in enumerate(profile_actions(self.program, table.profile)) if name in own]
+        return [(i, own[name]) for i, name in enumerate(ir.profile_actions(self.program, table.profile)) if name in own]
 
 
 def _actions(node: ir.Node) -> tuple[int, ...]:

@@ -25,8 +25,8 @@ from ctoolchain import (
 )
 from softswitch import ir
 from softswitch.errors import ProgramError
+from softswitch.passing import CloneSession, Departure, Queued
 
-from .control import tables_of
 from .entries import Choices, NativeDefault, attach
 from .generate import CUnit, generate, part
 from .memory import (
@@ -45,7 +45,7 @@ from .state import NativeCells, NativeMeter, NativeValueSet, Replicas
 from .text import words
 
 if TYPE_CHECKING:
-    from softswitch.switch import CloneSession, Departure, Queued, Switch
+    from softswitch.switch import Switch
 
 _log = logging.getLogger("softswitch")
 _OUT = Struct("=iI")
@@ -139,7 +139,7 @@ class Engine:
         self._library, self._ffi, self._handle = memory.library, memory.ffi, memory.switch
         native.engines.add(self)
         self.use(native.library)
-        self._queued, self._departure = _waiting_type(self), switch.departure_type
+        self._queued = _waiting_type(self)
         self._out = self._ffi.new("ss_departure *")
         self._result = self._ffi.new("uint8_t const **")
         self._dropped = memory.part(DROPPED, 0, "Q", len(native.unit.reasons) + 1)
@@ -152,7 +152,7 @@ class Engine:
         switch.packet_counts = memory.part(PACKETS, 0, "Q", 2)
         self._share_arrays(spec)
         self._share_tables(spec)
-        count = len(tables_of(spec))
+        count = len(ir.tables(spec))
         switch.multicast_groups = Replicas(memory, count, _group_words)
         switch.clone_sessions = Replicas(memory, count + 1, _session_words)
         widths = _value_set_parts(spec)
@@ -182,7 +182,7 @@ class Engine:
             for number, name in enumerate(spec.profiles)
         }
         with memory.batch():
-            for number, of in enumerate(tables_of(spec)):
+            for number, of in enumerate(ir.tables(spec)):
                 table = switch.tables[of.name]
                 index = attach(memory, number, of, spec, table)
                 if of.profile is not None:
@@ -234,7 +234,7 @@ class Engine:
             return []
         data = out.data
         sent = self._ffi.buffer(data, out.length)[:] if data else None
-        return [self._departure(out.port, sent, self._listed(out.requeue) if out.requeue else ())]
+        return [Departure(out.port, sent, self._listed(out.requeue) if out.requeue else ())]
 
     def process(self, port: int, data: bytes, now_ns: int) -> list[tuple[int, bytes]]:
         if self._eventful:
@@ -344,7 +344,6 @@ def _value_set_parts(spec: ir.ProgramIR) -> dict[str, int]:
 
 def _waiting_type(engine: Engine) -> type[Queued]:
     """Return the class of the packets of an engine, which get back to it if they never reach egress."""
-    from softswitch.switch import Queued
 
     class Waiting(Queued):
         __slots__ = ()

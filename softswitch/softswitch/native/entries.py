@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from softswitch import ir
-from softswitch.compiler.apply import profile_actions
 from softswitch.lookup import Call, Entry
 from softswitch.profiles import ActionProfile
 from softswitch.stateful import MeterCell, MeterConfig
@@ -73,7 +72,7 @@ class Choices:
         self._memory = memory
         self._number = number
         self._widths = [
-            [words(param.width) for param in params] for params in profile_actions(spec, profile.name).values()
+            [words(param.width) for param in params] for params in ir.profile_actions(spec, profile.name).values()
         ]
         self._calls: dict[int, list[Any]] = {}
         """[cell, number, uses], by the identity of the cell."""
@@ -106,7 +105,7 @@ class Choices:
     def changed(self, what: list[Any]) -> None:
         """Take note of a new call in a cell, or of new cells in a list."""
         if id(what) in self._calls:
-            self._send_call(self._calls[id(what)])
+            self._memory.send_packed(array("Q", self._command(self._calls[id(what)])).tobytes())
         elif id(what) in self._lists:
             known = self._lists[id(what)]
             old = known[3]
@@ -115,16 +114,18 @@ class Choices:
 
     def _choose(self, known: list[Any]) -> None:
         known[3] = list(known[0])
-        numbers = []
+        numbers: list[int] = []
+        commands: list[int] = []
         for cell in known[3]:
             call = self._calls.get(id(cell))
             if call is None:
                 number = self._free_calls.pop() if self._free_calls else len(self._calls)
                 call = self._calls[id(cell)] = [cell, number, 0]
-                self._send_call(call)
+                commands += self._command(call)
             call[2] += 1
             numbers.append(call[1])
-        self._memory.send(CHOOSE, self._number, known[1], *numbers)
+        commands += (CHOOSE, 2 + len(numbers), self._number, known[1], *numbers)
+        self._memory.send_packed(array("Q", commands).tobytes())
 
     def _leave_calls(self, cells: list[Any]) -> None:
         for cell in cells:
@@ -135,9 +136,11 @@ class Choices:
                 del self._calls[id(cell)]
                 self._free_calls.append(call[1])
 
-    def _send_call(self, call: list[Any]) -> None:
+    def _command(self, call: list[Any]) -> Sequence[int]:
         action, *args = call[0][0]
-        self._memory.send(CALL, self._number, call[1], action, *in_words(self._widths[action], args))
+        widths = self._widths[action]
+        given = args if len(widths) == sum(widths) else in_words(widths, args)
+        return (CALL, 3 + len(given), self._number, call[1], action, *given)
 
 
 class NativeIndex:
@@ -153,8 +156,13 @@ class NativeIndex:
             for key, place in zip(spec.keys, layout.places, strict=True)
         ]
         self._widths = [[words(p.width) for p in program.actions[a].params] for a in spec.actions]
-        self._single = (
-            len(self._parts) == layout.size == 1 and not layout.ranges and spec.profile is None and not table.stateful
+        self._short = layout.size == 1 and not layout.ranges and spec.profile is None
+        """Whether mask and value of a key have a word each, and entries their own actions."""
+        self._shifts = [shift for _, _, shift in self._parts]
+        self._exact_mask = (
+            sum(full << shift for _, full, shift in self._parts)
+            if all(kind == "exact" for kind, _, _ in self._parts)
+            else None
         )
         self._plain = [all(count == 1 for count in counts) for counts in self._widths]
         self._chosen: dict[int, list[Any]] = {}
@@ -236,20 +244,8 @@ class NativeIndex:
     def add_all(self, entries: Iterable[Entry]) -> None:
         self._left = []
         commands: list[int] = []
-        if self._single:
-            # Filling a large table consists of this, so it is written out.
-            kind, full, _ = self._parts[0]
-            number, plain, widths = self._number, self._plain, self._widths
-            for entry in entries:
-                element: Any = entry.key[0]
-                value, mask = (element, full) if kind == "exact" else element
-                if kind == "lpm":
-                    mask = full ^ (full >> mask)
-                action, *given = entry.result
-                if not plain[action]:
-                    given = in_words(widths[action], given)
-                commands += (PUT, 7 + len(given), number, entry.handle, entry.priority, action, 0, mask, value)
-                commands += given
+        if self._short:
+            self._add_short(entries, commands)
         else:
             for entry in entries:
                 self.prepare(entry)
@@ -259,6 +255,36 @@ class NativeIndex:
         for cells in self._left:
             assert self.choices is not None
             self.choices.leave(cells)
+
+    def _add_short(self, entries: Iterable[Entry], commands: list[int]) -> None:
+        """Append the commands of entries whose keys are short: filling a large table consists of this."""
+        number, parts, plain, widths = self._number, self._parts, self._plain, self._widths
+        shifts, exact_mask, stateful = self._shifts, self._exact_mask, self._table.stateful
+        for entry in entries:
+            key: Any = entry.key
+            mask, value, state = exact_mask, 0, 0
+            if mask is not None:
+                for element, shift in zip(key, shifts, strict=True):
+                    value |= element << shift
+            else:
+                mask = 0
+                for (kind, full, shift), element in zip(parts, key, strict=True):
+                    if kind == "exact":
+                        first, cared = element, full
+                    elif kind == "lpm":
+                        first, length = element
+                        cared = full ^ (full >> length)
+                    else:
+                        first, cared = element
+                    value |= first << shift
+                    mask |= cared << shift
+            action, *given = entry.result
+            if stateful:
+                self.prepare(entry)
+                state = given.pop().number + 1
+            if not plain[action]:
+                given = in_words(widths[action], given)
+            commands += (PUT, 7 + len(given), number, entry.handle, entry.priority, action, state, mask, value, *given)
 
     def remove(self, entry: Entry) -> None:
         mask, value, _ = self._key(entry.key)

@@ -13,14 +13,12 @@ from collections.abc import Callable, Sequence
 from softswitch import ir
 from softswitch.errors import ProgramError
 from softswitch.ir import MAX_WIDTH, header_alternatives, union_alternatives
+from softswitch.v1model import SHIFT_LIMIT
 
 from .layout import CLayout
 from .text import CText, array, literal, words
 
 Bounds = tuple[int, int]
-
-SHIFT_LIMIT = MAX_WIDTH
-"""The limit of left shifts, beyond which nothing is left of a value, as in the Python engine."""
 
 _TRUTHS = frozenset({"not", "d2b", "valid", "valid_union", "and", "or", "<", "<=", ">", ">="})
 _EQUALITIES = frozenset({"==", "!=", "==h", "!=h", "==u", "!=u", "==b", "!=b"})
@@ -85,9 +83,6 @@ class CExpressions:
                 return (1, 1) if self.program.headers[header].metadata else (0, 1)
             case ir.ParamRef(index):
                 return 0, (1 << self.params[index].width) - 1
-            case ir.LastField() | ir.UnionLastField():
-                low, high = self._field_bounds(*self._elements(expr)[0])
-                return min(low, 0), high
             case ir.Lookahead(_, width):
                 return 0, (1 << width) - 1
             case ir.RegisterRef(register, _):
@@ -181,12 +176,6 @@ class CExpressions:
             case ir.ParamRef(index):
                 at = sum(words(p.width) for p in self.params[:index])
                 return f"arg[{at}]" if count == 1 else f"(arg + {at})"
-            case ir.LastField(stack, _) | ir.UnionLastField(stack, _, _):
-                fields = self._elements(expr)
-                if len(fields) == 1:
-                    return self.field(*fields[0], count)
-                held = [self.field(*field, count) for field in fields]
-                return self._chosen(f"({self.layout.next_index[stack]} - 1)", held, count)
             case ir.Lookahead():
                 if self.lookahead is None:
                     raise self.fail("lookahead outside a parser")
@@ -221,12 +210,6 @@ class CExpressions:
         if place is None:
             raise self.fail(f"'{header}.{field}' cannot be read")
         return self.layout.loaded(place, self.out, count)
-
-    def _elements(self, expr: ir.LastField | ir.UnionLastField) -> list[tuple[str, str]]:
-        if isinstance(expr, ir.LastField):
-            return [(header, expr.field) for header in self.program.stacks[expr.stack].headers]
-        unions = self.program.union_stacks[expr.stack].unions
-        return [(self.program.unions[u].headers[expr.member], expr.field) for u in unions]
 
     def _chosen(self, index: str, values: Sequence[str], count: int) -> str:
         """Return the value at ``index``, 0 if there is none."""
@@ -530,9 +513,6 @@ class CExpressions:
         if isinstance(expr, ir.Op) and expr.op == "access_field" and expr.left is not None:
             headers, index = self.alternatives(expr.left)
             return [(h, self._numbered(h, expr.right)) for h in headers], index
-        if isinstance(expr, ir.LastField):
-            fields = [(h, expr.field) for h in self.program.stacks[expr.stack].headers]
-            return fields, f"(uint64_t)({self.layout.next_index[expr.stack]} - 1)"
         raise self.fail("a field is expected as the target")
 
     def _numbered(self, header: str, number: ir.Expr) -> str:

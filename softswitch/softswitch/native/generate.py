@@ -12,20 +12,26 @@ from functools import cache
 from importlib.resources import files
 
 from softswitch import ir
-from softswitch.compiler.apply import profile_actions
-from softswitch.compiler.deparser import implied
-from softswitch.compiler.module import EGRESS_CLONE, INGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED
-from softswitch.compiler.usage import Usage
 from softswitch.errors import ProgramError
+from softswitch.v1model import (
+    EGRESS_CLONE,
+    INGRESS_CLONE,
+    NEVER_TRUNCATED,
+    RECIRCULATED,
+    REPLICATED,
+    RESUBMIT_LIMIT,
+    RESUBMITTED,
+)
 
 from .calculations import Calculations
-from .control import ControlWriter, parameter_words, tables_of
+from .control import ControlWriter, parameter_words
 from .expressions import CExpressions, cut_word
 from .keys import key_layout
 from .layout import CLayout
 from .parser import CParserWriter
 from .statements import Statements, Unit, write_event
-from .text import CText, array, words
+from .text import CText, words
+from .usage import Usage
 
 _TYPES = """\
 typedef unsigned char uint8_t;
@@ -49,7 +55,6 @@ int pthread_mutex_unlock(void *mutex);
 """
 
 _TOO_OFTEN = "recirculated too often"
-_NEVER_TRUNCATED = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +138,7 @@ class _Generator:
 
     def _defined(self) -> list[str]:
         program, shared = self.program, self.shared
-        tables = tables_of(program)
+        tables = ir.tables(program)
         numbers = {
             "KEY_WORDS": max([1, *(key_layout(table).size for table in tables)]),
             "HEADROOM": sum(self.layout.headers[name].size for name in self.emitted) // 8 * 8 + 8,
@@ -147,6 +152,7 @@ class _Generator:
             "COUNTERS": len(program.counters),
             "REGISTERS": len(program.registers),
             "METERS": len(program.meters),
+            "RESUBMIT_LIMIT": RESUBMIT_LIMIT,
             "TOO_OFTEN": shared.reasons.index(_TOO_OFTEN),
         }
         return [f"#define {name} {value}" for name, value in numbers.items()]
@@ -176,7 +182,7 @@ class _Generator:
             "typedef struct { uint32_t words, ranges, longest, actions, profile; const uint32_t *arguments; } shape;",
         ]
         rows = []
-        for i, table in enumerate(tables_of(program)):
+        for i, table in enumerate(ir.tables(program)):
             keys = key_layout(table)
             sizes = [1] if table.profile else [parameter_words(program.actions[a]) for a in table.actions]
             lines.append(f"static const uint32_t table_arguments_{i}[] = {{{', '.join(map(str, sizes)) or '0'}}};")
@@ -188,7 +194,7 @@ class _Generator:
         lines += ["static const shape table_shapes[TABLES + 1] = {", *rows, "    {0}", "};"]
         rows = []
         for i, name in enumerate(program.profiles):
-            sizes = [sum(words(p.width) for p in params) for params in profile_actions(program, name).values()]
+            sizes = [sum(words(p.width) for p in params) for params in ir.profile_actions(program, name).values()]
             lines.append(f"static const uint32_t profile_arguments_{i}[] = {{{', '.join(map(str, sizes)) or '0'}}};")
             rows.append(f"    {{0, 0, 0, {len(sizes)}, 0, profile_arguments_{i}}},")
         lines += ["static const shape profile_shapes[PROFILES + 1] = {", *rows, "    {0}", "};"]
@@ -211,9 +217,6 @@ class _Generator:
     def _emitted_length(self, out: CText) -> None:
         out("/* The length in bytes that the packet would have if it were deparsed now. */")
         with out.block("static uint64_t whole_length(const context *c)"):
-            if not self.usage.structural:
-                out("return c->size;")
-                return
             out("uint64_t length = c->size - c->off;")
             for name in self.emitted:
                 held = self.layout.headers[name]
@@ -282,7 +285,7 @@ class _Generator:
         if checksum.condition is None:
             return [], frozenset()
         condition = CExpressions(self.layout, out, checksum.place).truth(checksum.condition)
-        return [condition], frozenset(implied(checksum.condition))
+        return [condition], frozenset(_implied(checksum.condition))
 
     def _enter(self, out: CText) -> None:
         shared = self.shared
@@ -296,7 +299,7 @@ class _Generator:
                 out("uint32_t resubmissions = 0;", "metadata before;", "again:")
             with out.block(f"if (port > {(1 << shared.intrinsic_width('ingress_port')) - 1}u)"):
                 out(shared.drop("ingress port out of range"), "goto end;")
-            out("memset(c, 0, sizeof *c);", "c->size = p->size;", f"c->truncated = {_NEVER_TRUNCATED}u;")
+            out("memset(c, 0, sizeof *c);", "c->size = p->size;", f"c->truncated = {NEVER_TRUNCATED}u;")
             with out.block("if (kind)"):
                 self._set(out, "instance_type", "kind")
                 out("restore(c, list, kept);")
@@ -333,7 +336,7 @@ class _Generator:
         queue = shared.intrinsic("priority")
         if queue is not None and shared.intrinsic_width("priority") > 3:
             with out.block(f"if ({queue} > 7)"):
-                out(shared.drop("priority out of range"), "give_all(s, first);", "first = 0;", "goto end;")
+                out(shared.drop("priority out of range"), "goto end;")
         out("uint64_t length = whole_length(c);", f"p->head.queue = {queue or 0};")
         group = shared.intrinsic("mcast_grp")
         ref = self.program.intrinsics.get("mcast_grp")
@@ -345,7 +348,7 @@ class _Generator:
                     out(shared.drop("multicast group without ports"), "goto end;")
                 self._set(out, "instance_type", str(REPLICATED))
                 # Truncation belongs to the packet, not to its replicas.
-                out(f"c->truncated = {_NEVER_TRUNCATED}u;", "p->head.length_bytes = length;")
+                out(f"c->truncated = {NEVER_TRUNCATED}u;", "p->head.length_bytes = length;")
                 with out.block("for (uint64_t i = 0; i < group->word[1]; i++)"):
                     self._replica(out, "group->word + 2", "i + 1 == group->word[1]")
                 out("return first;")
@@ -383,7 +386,7 @@ class _Generator:
         out("static ss_packet **clone(ss_switch *s, packet *of, uint32_t port, uint64_t now_ns, const entry *session,")
         with out.block("                         ss_packet **last)"):
             out("packet *p = take(s, of->data, of->size);", "context *c = &p->c;")
-            out("memset(c, 0, sizeof *c);", "c->size = p->size;", f"c->truncated = {_NEVER_TRUNCATED}u;")
+            out("memset(c, 0, sizeof *c);", "c->size = p->size;", f"c->truncated = {NEVER_TRUNCATED}u;")
             self._set(out, "ingress_port", "port")
             with out.block("if (parse(s, p, 0, now_ns) == DROPPED || !session->word[3])"):
                 out("give(s, p);", "return last;")
@@ -449,7 +452,7 @@ class _Generator:
             with out.block("else for (uint64_t i = 0; i < session->word[3]; i++)"):
                 out("packet *q = copied(s, p);", "context *d = &q->c;", "uint64_t length = whole_length(c);")
                 out("memset(&d->meta, 0, sizeof d->meta);", "restore(d, c->clone_list, &c->meta);")
-                out(f"d->truncated = session->word[1] ? session->word[1] : {_NEVER_TRUNCATED}u;")
+                out(f"d->truncated = session->word[1] ? session->word[1] : {NEVER_TRUNCATED}u;")
                 for intrinsic, code in (
                     ("egress_rid", "session->word[5 + 2 * i]"),
                     ("instance_type", str(EGRESS_CLONE)),
@@ -464,7 +467,7 @@ class _Generator:
     def _deparse(self, out: CText) -> None:
         with out.block("static int deparse(ss_switch *s, packet *p, ss_departure *out)"):
             out("context *c = &p->c;", "uint64_t now_ns = 0;")
-            statements = Statements(self.shared, out, "egress", "return GOES_ON;", "return DROPPED;")
+            statements = Statements(self.shared, out, "deparser", "", "return DROPPED;")
             for checksum in self.program.checksums:
                 if not checksum.update:
                     continue
@@ -504,4 +507,13 @@ class _Generator:
         out("")
 
 
-__all__ = ["CUnit", "array", "generate"]
+def _implied(condition: ir.Expr) -> set[str]:
+    """Return the headers that are valid wherever a condition holds."""
+    match condition:
+        case ir.ValidRef(name) | ir.Op("valid", None, ir.HeaderRef(name)):
+            return {name}
+        case ir.Op("and", left, right) if left is not None:
+            return _implied(left) | _implied(right)
+        case ir.Op("d2b" | "b2d", None, operand) | ir.Op("==", operand, ir.Const(1)) if operand is not None:
+            return _implied(operand)
+    return set()

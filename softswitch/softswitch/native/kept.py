@@ -29,7 +29,7 @@ _units: WeakKeyDictionary[Program, CUnit] = WeakKeyDictionary()
 
 @lru_cache(maxsize=4)
 def load_kept(source: bytes, name: str) -> Program:
-    """Load a program as `load_program` does, without generating Python. Raises :class:`ProgramError`."""
+    """Load a program as `load_program` does, without its interpreter. Raises :class:`ProgramError`."""
     from softswitch.switch import Program, load_program
 
     key = sha256(b"\0".join([_version(), name.encode(), source])).hexdigest()[:32]
@@ -40,7 +40,7 @@ def load_kept(source: bytes, name: str) -> Program:
             raise TypeError
         program = Program(name, found)
     except Exception:  # whatever is wrong with what was kept, the program itself is here
-        program = load_program(source, name, compiled=False)
+        program = load_program(source, name, resolved=False)
         try:
             unit = generate(program.ir)
         except ProgramError:
@@ -59,7 +59,7 @@ def unit_of(program: Program) -> CUnit:
 def _version() -> bytes:
     """Return a digest of all text that decides how a program is read and what its C is."""
     package = Path(__file__).parents[1]
-    parts = [path for folder in ("", "load", "compiler", "native") for path in (package / folder).glob("*.*")]
+    parts = [path for folder in ("", "load", "native") for path in (package / folder).glob("*.*")]
     digest = sha256()
     for path in sorted(path for path in parts if path.suffix in (".py", ".c", ".h")):
         digest.update(path.read_bytes())

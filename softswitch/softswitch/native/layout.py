@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from softswitch import ir
-from softswitch.compiler.usage import Usage
-from softswitch.errors import ProgramError
 
 from .text import CNames, CText, words
+from .usage import Usage
 
 _DECISIVE = ("egress_spec", "mcast_grp", "priority")
 """The fields that the switch itself reads to decide where a packet goes."""
@@ -58,7 +57,6 @@ class CLayout:
         for header in program.headers.values():
             if not header.metadata:
                 self._header(header)
-        self._check_alike()
         for name in (*program.stacks, *program.union_stacks):
             self.next_index[name] = f"c->{self.names.new('n', name)}"
             self._declared(f"uint32_t {self.next_index[name][3:]};")
@@ -104,15 +102,6 @@ class CLayout:
             bit += field.width
         self.headers[header.name] = HeaderPlace(f"c->{name}", self._types[fields], header.type.width // 8, split)
         self._declared(f"{self._types[fields]} {name};")
-
-    def _check_alike(self) -> None:
-        for members in self.usage.members().values():
-            headers = [self.program.headers[m] for m in members]
-            if not all(h.metadata for h in headers) and len({h.type.fields for h in headers}) != 1:
-                names = ", ".join(f"'{m}'" for m in members)
-                raise ProgramError(
-                    f"headers {names}", "are assigned or compared to each other but have different fields"
-                )
 
     # ---------------------------------------------------------------------------------------------- reading, writing
 

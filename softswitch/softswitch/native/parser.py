@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from softswitch import ir
-from softswitch.compiler.parser import ERRORS, STATE_LIMIT, entries, is_cyclic
 from softswitch.errors import ProgramError
+from softswitch.v1model import PARSER_ERRORS, STATE_LIMIT
 
 from .expressions import CExpressions
 from .statements import Statements, Unit
@@ -19,7 +19,7 @@ class CParserWriter:
         self.program = unit.program
         self.layout = unit.layout
         self.out = out
-        self.statements = Statements(unit, out, "ingress", "goto done;", "return DROPPED;", in_parser=True)
+        self.statements = Statements(unit, out, "parser", "goto done;", "return DROPPED;")
         names = CNames()
         self._labels = {name: names.new("state", name) for name in self.program.parser.states}
 
@@ -29,14 +29,12 @@ class CParserWriter:
         with out.block("static int parse(ss_switch *s, packet *p, int original, uint64_t now_ns)"):
             out("context *c = &p->c;", "c->off = 0;")
             if parser.initial is not None:
-                counts = entries(parser)
-                counted = {n for n, count in counts.items() if count > 1 or n == parser.initial}
-                cyclic = is_cyclic(parser)
-                if cyclic:
+                counted = _is_cyclic(parser)
+                if counted:
                     out("uint32_t visits = 0;")
                 out(f"goto {self._labels[parser.initial]};")
-                for name in counts:
-                    self._state(parser.states[name], cyclic and name in counted)
+                for state in parser.states.values():
+                    self._state(state, counted)
                 out("done:;")
             out("return GOES_ON;")
 
@@ -162,7 +160,7 @@ class CParserWriter:
             self._error("PacketTooShort")
 
     def _error(self, name: str) -> None:
-        self._error_code(self.program.errors.get(name, ERRORS[name]))
+        self._error_code(self.program.errors.get(name, PARSER_ERRORS[name]))
 
     def _error_code(self, code: int) -> None:
         errors = self.unit.errors
@@ -217,3 +215,18 @@ class CParserWriter:
         out(f"{held.code}.from = c->off + {held.split};", f"{held.code}.length = {bits} >> 3;")
         out(f"c->off += {held.split} + ({bits} >> 3);")
         out(f"memcpy({held.code}.bytes + {held.split}, p->data + c->off, {rest});", f"c->off += {rest};")
+
+
+def _is_cyclic(parser: ir.Parser) -> bool:
+    """Return whether some state can be reached from itself, by removing states without successors until none is
+    left."""
+    left = {
+        name: {t.next_state for t in state.transitions if t.next_state is not None}
+        for name, state in parser.states.items()
+    }
+    while True:
+        done = {name for name, following in left.items() if not following & left.keys()}
+        if not done:
+            return bool(left)
+        for name in done:
+            del left[name]

@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from softswitch import ir
-from softswitch.compiler.actions import LOOP_LIMIT
-from softswitch.compiler.primitives import ONLY_IN, OPERATORS, check_arity
-from softswitch.compiler.usage import Usage
-from softswitch.errors import ProgramError
+from softswitch.v1model import LOOP_LIMIT, OPERATORS, check_jumps, check_primitive
 
 from .calculations import Calculations
 from .expressions import CExpressions, cut_word
 from .layout import CLayout
-from .text import CText, literal, words
+from .text import CText, words
+from .usage import Usage
 
 _WORD = (1 << 64) - 1
 
@@ -61,11 +59,11 @@ class Unit:
 class Statements:
     """A writer of primitives into one function.
 
-    ``kind`` is ingress or egress. ``leave`` and ``dropped`` are the statements that end the function, and so the
-    pipeline or the packet.
+    ``kind`` is parser, ingress, egress or deparser. ``leave`` and ``dropped`` are the statements that end the function,
+    and so the pipeline or the packet.
     """
 
-    def __init__(self, unit: Unit, out: CText, kind: str, leave: str, dropped: str, *, in_parser: bool = False) -> None:
+    def __init__(self, unit: Unit, out: CText, kind: str, leave: str, dropped: str) -> None:
         self.unit = unit
         self.program = unit.program
         self.layout = unit.layout
@@ -73,7 +71,6 @@ class Statements:
         self.kind = kind
         self.leave = leave
         self.dropped = dropped
-        self.in_parser = in_parser
         self.union_of = {h: u for u in self.program.unions.values() for h in u.headers}
 
     def expressions(self, place: str, params: Sequence[ir.Param] = ()) -> CExpressions:
@@ -84,48 +81,33 @@ class Statements:
     def body(self, body: tuple[ir.Primitive, ...], params: Sequence[ir.Param]) -> None:
         """Write a whole body, whose jumps become gotos."""
         out = self.out
-        targets: set[int] = set()
-        back = False
-        for i, primitive in enumerate(body):
-            if primitive.op in ("_jump", "_jump_if_zero"):
-                check_arity(primitive)
-                offset = primitive.args[-1]
-                if not isinstance(offset, ir.Const) or not 0 <= offset.value <= len(body):
-                    raise ProgramError(primitive.place, f"must jump to one of the {len(body)} primitives of the action")
-                targets.add(offset.value)
-                back = back or offset.value <= i
-                if primitive.op == "_jump_if_zero":
-                    targets.add(i + 1)
+        jumps = check_jumps(body)
         label = out.temporary()
-        if back:
-            targets |= {0, *(i + 1 for i, p in enumerate(body) if p.op == "_jump")}
+        if any(to <= at for at, to in jumps.items()):
             out("uint32_t jumps = 0;")
         for i, primitive in enumerate(body):
-            if i in targets:
+            if i in jumps.values():
                 out(f"{label}_{i}:;")
-                if back:
-                    with out.block(f"if (++jumps > {LOOP_LIMIT})"):
-                        out(self.unit.drop("endless loop"), self.dropped)
             with out.block(""):
-                if primitive.op == "_jump":
-                    out(f"goto {label}_{_target(primitive)};")
-                elif primitive.op == "_jump_if_zero":
-                    condition = self.expressions(primitive.place, params).truth(primitive.args[0])
-                    out(f"if (!{condition}) goto {label}_{_target(primitive)};")
-                else:
+                if i not in jumps:
                     self.primitive(primitive, params)
-        if len(body) in targets:
+                    continue
+                condition = "1"
+                if primitive.op == "_jump_if_zero":
+                    condition = f"!{self.expressions(primitive.place, params).truth(primitive.args[0])}"
+                with out.block(f"if ({condition})"):
+                    if jumps[i] <= i:
+                        with out.block(f"if (++jumps > {LOOP_LIMIT})"):
+                            out(self.unit.drop("endless loop"), self.dropped)
+                    out(f"goto {label}_{jumps[i]};")
+        if len(body) in jumps.values():
             out(f"{label}_{len(body)}:;")
 
     def primitive(self, primitive: ir.Primitive, params: Sequence[ir.Param] = ()) -> None:
-        op, place = primitive.op, primitive.place
-        check_arity(primitive)
-        only = ONLY_IN.get(op)
-        if only is not None and (self.in_parser or only not in ("control", self.kind)):
-            raise ProgramError(place, f"primitive '{op}' can be used in {only} only")
-        name = "operate" if op in OPERATORS else op.strip("_")
+        check_primitive(primitive, self.kind)
+        name = "operate" if primitive.op in OPERATORS else primitive.op
         writer: Callable[[ir.Primitive, CExpressions], None] = getattr(self, f"_{name}")
-        writer(primitive, self.expressions(place, params))
+        writer(primitive, self.expressions(primitive.place, params))
 
     # ---------------------------------------------------------------------------------------------------- assignment
 
@@ -273,8 +255,6 @@ class Statements:
     def _assign_header_stack(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         target, to = self._elements(primitive.args[0], expressions)
         source, of = self._elements(primitive.args[1], expressions)
-        if len(to) != len(of):
-            raise expressions.fail("the stacks differ in size")
         self.out(f"{self.layout.next_index[target]} = {self.layout.next_index[source]};")
         for left, right in zip(to, of, strict=True):
             for x, y in zip(left, right, strict=True):
@@ -311,14 +291,14 @@ class Statements:
     def _add_header(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         def add(header: str) -> None:
             held = self.layout.headers[header]
-            self._make_valid(header, (f"c->grown += {held.size};",) if self.unit.usage.measured else ())
+            self._make_valid(header, f"c->grown += {held.size};")
 
         self._chosen(*expressions.alternatives(primitive.args[0]), add)
 
     def _add_header_fast(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         self._chosen(*expressions.alternatives(primitive.args[0]), self._make_valid)
 
-    def _make_valid(self, header: str, grown: tuple[str, ...] = ()) -> None:
+    def _make_valid(self, header: str, *grown: str) -> None:
         held = self.layout.headers[header]
         with self.out.block(f"if (!{held.code}.valid)"):
             self.invalidate(header)
@@ -328,9 +308,8 @@ class Statements:
     def _remove_header(self, primitive: ir.Primitive, expressions: CExpressions) -> None:
         def remove(header: str) -> None:
             held = self.layout.headers[header]
-            if self.unit.usage.measured:
-                varbit = f" + (int64_t){held.code}.length" if held.split is not None else ""
-                self.out(f"if ({held.code}.valid) c->grown -= {held.size}{varbit};")
+            varbit = f" + (int64_t){held.code}.length" if held.split is not None else ""
+            self.out(f"if ({held.code}.valid) c->grown -= {held.size}{varbit};")
             self.invalidate(header)
 
         self._chosen(*expressions.alternatives(primitive.args[0]), remove)
@@ -503,12 +482,3 @@ def write_event(
     out(f"uint64_t {held}[] = {{{', '.join(codes) or '0'}}};")
     out(f"add_event(s, {kind}, {number}, now_ns, {held}, {len(codes)});")
     return shapes
-
-
-def _target(primitive: ir.Primitive) -> int:
-    offset = primitive.args[-1]
-    assert isinstance(offset, ir.Const)
-    return offset.value
-
-
-__all__ = ["Statements", "Unit", "literal", "write_event"]

@@ -4,7 +4,6 @@
 #ifndef PACKET_ROOM
 #define PACKET_ROOM 2048
 #endif
-#define RESUBMIT_LIMIT 64
 
 enum { GOES_ON, EXITED, DROPPED };
 enum { LEARNT = 1, LOGGED };

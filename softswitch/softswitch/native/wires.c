@@ -36,7 +36,7 @@ struct message {
     void *control;
     size_type control_length;
     int flags;
-    uint32_t sent;
+    uint32_t padding, sent, more;
 };
 
 struct batch_arguments {

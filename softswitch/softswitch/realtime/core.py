@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from softswitch.realtime.port import Obstacle
 from softswitch.tm import QUEUES, PortScheduler
@@ -54,9 +54,6 @@ class Drop(StrEnum):
 Ways = dict[int, tuple[Callable[[bytes], object], list[int]]]
 """The queues that a packet may pass without stopping, by `port << 3 | queue`: where to put it, [packets, bytes] so
 far."""
-
-Forward = Callable[[int, bytes, int, Ways], Sequence[QueuedPacket] | Literal[False] | None]
-"""A function that moves a packet as far as it can go at once; see `softswitch.compiler.fused`."""
 
 _OBSTACLE_DROPS = {Obstacle.DOWN: Drop.PORT_DOWN, Obstacle.REFUSED: Drop.REFUSED, Obstacle.NO_PEER: Drop.NO_PEER}
 
@@ -144,19 +141,7 @@ class Core:
         self._nowhere = Outlet(_NOWHERE, PortScheduler(None))
         self._ways: Ways = {}
         self.switch = switch
-
-    @property
-    def switch(self) -> Pipelines | None:
-        """Return the pipeline. It may be replaced between calls; waiting packets still leave by the one that queued
-        them."""
-        return self._switch
-
-    @switch.setter
-    def switch(self, switch: Pipelines | None) -> None:
-        self._switch = switch
-        self._forward: Forward | None = None
-        if switch is not None:
-            self._forward = getattr(switch, "forward", None) or _forward_by(switch)
+        """The pipeline. It may be replaced between calls; waiting packets still leave by the one that queued them."""
 
     def add(self, port: int, scheduler: PortScheduler) -> Outlet:
         """Add a port. Raise ValueError if there is already one of that number."""
@@ -174,18 +159,16 @@ class Core:
         inlet = self.outlets[port]
         inlet.packets_in += len(frames)
         inlet.bytes_in += sum(map(len, frames))
-        switch, forward, ways = self._switch, self._forward, self._ways
-        if switch is None or forward is None:
+        switch = self.switch
+        if switch is None:
             self._drop(Drop.INGRESS, len(frames))
             return
         for data in frames:
-            made = forward(port, data, now_ns, ways)
-            if made is None:
-                continue
+            made = switch.ingress(port, data, now_ns)
             if made:
                 self._distribute(made, switch, now_ns)
             else:
-                self._drop(Drop.EGRESS if made is False else Drop.INGRESS, 1)
+                self._drop(Drop.INGRESS, 1)
 
     # -- packets out ---------------------------------------------------------------------------------------------------
 
@@ -383,9 +366,3 @@ class Core:
         else:
             self._drop(Drop.EGRESS, 1, outlet)
         return sent_bytes
-
-
-def _forward_by(switch: Pipelines) -> Forward:
-    """Return the way up to the queues for a switch whose halves are not fused."""
-    ingress = switch.ingress
-    return lambda port, data, now_ns, _ways: ingress(port, data, now_ns)

@@ -369,13 +369,14 @@ def test_a_command_is_split_as_in_a_shell_and_the_job_emulated_by_its_descriptio
     assert described.commands == {}
     assert [described.specs[job].recognition.by for job in ("d", "p")] == ["shim", "shim"]
     assert described.jobs == s.jobs
+    # Without a command, it can still be emulated.
+    assert with_program(tmp_path, "").described.specs == described.specs
     assert all(isinstance(one, ShimIdentity) for one in described.identities.values())
 
 
 @pytest.mark.parametrize(
     ("more", "recognition", "said"),
     [
-        ("", None, "jobs[1].recognition.by: 'agent' is only for jobs that are programs"),
         ("commands: {q: torchrun x.py}", None, "commands.q: 'q' is not a job of this scenario (known: d, p)"),
         ("commands: {p: torchrun x.py}", "{by: shim}", "commands.p: job 'p' is recognised by shim"),
         ("commands: {p: ''}", None, "commands.p: is empty (write a command"),

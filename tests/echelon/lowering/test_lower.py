@@ -126,7 +126,8 @@ def test_segments_of_one_connection() -> None:
     intent = lower(plan_of(*flows), diamond(), identities, softswitch())["s1"]
     (connection,) = only(intent, "tcp_connection")
     assert dict(connection.actions[0].arguments) == {
-        "connection": 0, "job": 0, "is_head": 1, "gap_us": 10_000, "head_bytes": 2850, "in_sequence": 0,
+        "connection": 0, "job": 0, "is_head": 1, "gap_us": 10_000, "head_bytes": 2850, "whole_bytes": 0,
+        "in_sequence": 1,
     }  # fmt: skip
     first, second = only(intent, "segment")
     assert dict(first.match) == {"connection": 0, "position": Interval(0, 999)}
@@ -143,32 +144,45 @@ def test_a_connection_that_carries_flows_both_ways_is_not_paused(
     # The switch knows of the other direction although none of its flows pass it.
     plan = plan_of(FlowPlan("a", "f0", Fixed(3), PATH))
     intent = lower(plan, diamond(), {("a", "f0"): there, ("a", "f1"): back}, softswitch())["s1"]
-    (connection,) = only(intent, "tcp_connection")
-    assert dict(connection.actions[0].arguments)["in_sequence"] == int(paused)
-    assert len(only(intent, "tcp_answer")) == int(paused)
+    (connection,), (answer,) = only(intent, "tcp_connection"), only(intent, "tcp_answer")
+    assert dict(connection.actions[0].arguments)["in_sequence"] == 1
+    assert dict(answer.actions[0].arguments)["closes"] == int(paused)
 
 
+@pytest.mark.parametrize("pause", [True, False])
 @pytest.mark.parametrize(
-    ("ports", "capabilities", "paused"),
-    [(None, softswitch(), True), (((1, 2),), softswitch(), True), (((1, 2), (3, 4)), softswitch(), False),
-     (None, tofino(), False)],
-    ids=["its own", "the only one reported", "one of two", "on a Tofino"],
+    ("ports", "protocol", "capabilities", "alone"),
+    [(None, "tcp", softswitch(), True), (((1, 2),), "tcp", softswitch(), True),
+     (((1, 2), (3, 4)), "tcp", softswitch(), False), (None, "udp", softswitch(), False),
+     (None, "tcp", tofino(), False)],
+    ids=["its own", "the only one reported", "one of two", "UDP", "on a Tofino"],
 )  # fmt: skip
-def test_a_connection_is_paused_if_it_is_alone_between_its_hosts(
-    ports: tuple[tuple[int, int], ...] | None, capabilities: Capabilities, paused: bool
+def test_a_connection_goes_by_sequence_numbers_if_it_is_alone_between_its_hosts(
+    ports: tuple[tuple[int, int], ...] | None, protocol: str, capabilities: Capabilities, alone: bool, pause: bool
 ) -> None:
     gap_s = Fraction(1, 100)
-    one = SegmentIdentity("10.0.0.1", "10.0.0.2", "tcp", 4000, 5000, 0, 3000, 3000, gap_s, pause=True, reported=ports)
+    one = SegmentIdentity("10.0.0.1", "10.0.0.2", protocol, 4000, 5000, 0, 3000, 3000, gap_s, pause, reported=ports)
     intent = lower(plan_of(FlowPlan("a", "f0", Fixed(3), PATH)), diamond(), {("a", "f0"): one}, capabilities)["s1"]
-    connections, answers = only(intent, "tcp_connection"), only(intent, "tcp_answer")
-    assert {dict(entry.actions[0].arguments).get("in_sequence", 0) for entry in connections} == {int(paused)}
-    assert len(answers) == paused
-    if paused:
+    connections, answers = only(intent, f"{protocol}_connection"), only(intent, "tcp_answer")
+    assert {dict(entry.actions[0].arguments).get("in_sequence", 0) for entry in connections} == {int(alone)}
+    assert len(answers) == alone
+    if alone:
         there, back = dict(connections[0].match), dict(answers[0].match)
         assert (back["src"], back["src_port"]) == (there["dst"], there["dst_port"])
         assert (back["dst"], back["dst_port"]) == (there["src"], there["src_port"])
         number = dict(connections[0].actions[0].arguments)["connection"]
-        assert dict(answers[0].actions[0].arguments) == {"answered": number}
+        assert dict(answers[0].actions[0].arguments) == {"answered": number, "closes": int(pause)}
+
+
+@pytest.mark.parametrize("capabilities", [softswitch(), tofino()], ids=["softswitch", "tofino"])
+@pytest.mark.parametrize("by_bytes", [True, False])
+def test_iterations_by_bytes_are_for_switches_that_can(capabilities: Capabilities, by_bytes: bool) -> None:
+    gap_s = Fraction(1, 100)
+    one = SegmentIdentity("10.0.0.1", "10.0.0.2", "tcp", 1, 2, 0, 1000, 3000, gap_s, by_bytes=by_bytes)
+    intent = lower(plan_of(FlowPlan("a", "f0", Fixed(3), PATH)), diamond(), {("a", "f0"): one}, capabilities)["s1"]
+    (connection,) = only(intent, "tcp_connection")
+    told = dict(connection.actions[0].arguments).get("whole_bytes")
+    assert told == ((3000 if by_bytes else 0) if capabilities.iterations_by_bytes else None)
 
 
 def test_queue_rates_are_parts_of_the_ports() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ctoolchain import compilers
 from softswitch import BadEntry, DuplicateEntry, NoSuchEntry, Switch, Table, TableFull, load_program
+from softswitch.native.choice import Choice
 from tests.drawing import examples
 
 MISS = 0xFFFF
@@ -253,6 +256,40 @@ def test_an_action_that_does_not_fit_is_refused_by_name(
     with pytest.raises(BadEntry) as caught:
         table.insert(((0, 0),), 0, action, args)
     assert reason in str(caught.value)
+
+
+def test_many_conditions_in_a_row(programs: Path) -> None:
+    program = json.loads((programs / "matching.json").read_bytes())
+    ingress = program["pipelines"][0]
+    template = ingress["conditionals"][0]
+    first = ingress["init_table"]
+    for i in range(150):
+        link = {**template, "name": f"chain{i}", "id": 1000 + i, "false_next": first}
+        ingress["conditionals"].append(link)
+        first = link["name"]
+    ingress["init_table"] = first
+    switch = Switch(load_program(program, "deep.json"))
+    data = bytes([10, 0, 0, 0, 1, 0, 2, 3, 0, 0])
+    assert switch.process(0, data, 0) == [(1, data[:8] + b"\xff\xff")]
+
+
+HOSTILE = ["a\nint x;", "b\r\n*/ abort();", "c\x00d", 'e"""f', "g\\", "h\u2028i", "j\udc80", "k\x0cl"]
+
+
+@pytest.mark.parametrize("engine", ["python", "native"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_names_mean_nothing_to_an_engine(programs: Path, name: str, engine: str) -> None:
+    text = (programs / "matching.json").read_text()
+    program = json.loads(text.replace('"I.exact_one"', json.dumps(name)))
+    program["parsers"][0]["parse_states"][0]["name"] = program["parsers"][0]["init_state"] = name
+    origin = {"filename": name, "line": 1, "column": 1, "source_fragment": name}
+    for pipeline in program["pipelines"]:
+        for node in (*pipeline["tables"], *pipeline["conditionals"]):
+            node["source_info"] = origin
+    loaded = load_program(program, name)
+    switch = Switch(loaded, native=Choice(engine, compilers()[-1:])(loaded))
+    data = bytes([10, 0, 0, 0, 1, 0, 2, 3, 0, 0])
+    assert switch.process(0, data, 0) == Switch(load_program(text, "matching")).process(0, data, 0)
 
 
 def test_changes_of_one_entry_do_not_rebuild_a_large_ternary_table(programs: Path) -> None:

@@ -111,9 +111,10 @@ def test_an_exception_names_program_seed_and_packet(monkeypatch: pytest.MonkeyPa
 # ------------------------------------------------------------------------------------------------------------- parts
 
 
-def test_reach_tells_new_lines() -> None:
-    switch = Switch(named("counters").load())
-    reach = Reach(switch.ingress, switch.egress)
+def test_reach_tells_new_parts() -> None:
+    program = named("counters").load()
+    reach = Reach(program.ir)
+    switch = Switch(program, tracer=reach)
     one, other = bytes.fromhex("0101") + bytes(12), bytes.fromhex("0201") + bytes(12)
     assert reach.is_new(lambda: switch.process(0, one, 0))
     assert not reach.is_new(lambda: switch.process(0, one, 0))

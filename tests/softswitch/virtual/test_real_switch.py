@@ -15,11 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from softswitch import CloneSession, Program, Switch, load_program
+from softswitch import CloneSession, Program, load_program
 from softswitch.tm import QueueConfig
 from softswitch.virtual import EventLoop, VirtualDrop, VirtualFabric
 from softswitch.virtual.fabric import HostNode, SwitchNode
 from tests.drawing import examples
+from tests.engines import fast_switch
 
 FORWARD, DROP_EARLY, MULTICAST, CLONE_EARLY, CLONE_LATE, RECIRCULATE, DROP_LATE, GROW, RESUBMIT = range(9)
 _ORDER = struct.Struct("!BBBBIIHH")
@@ -43,7 +44,7 @@ class Ring:
         self.hosts: dict[tuple[int, int], HostNode] = {}
         self.received: dict[tuple[int, int], list[tuple[int, bytes]]] = {}
         for s in range(3):
-            switch = Switch(program)
+            switch = fast_switch(program)
             switch.multicast_groups[1] = [(0, 1), (1, 2), (2, 3)]
             switch.clone_sessions[1] = CloneSession([(2, 0)])
             self.switches.append(self.fabric.add_switch(f"s{s}", switch))

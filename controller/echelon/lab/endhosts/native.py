@@ -192,11 +192,22 @@ class NativeFlow:
 
     def start(self, iteration: int, on_complete: Callable[[], None], ranking: Ranking | None) -> None:
         """Send the flow now; call `on_complete` when its last byte has arrived. Hosts send in the order of rankings."""
+        self.expect(iteration, on_complete, is_ranked=ranking is not None)
+        self.send(iteration, None, ranking)
+
+    def expect(self, iteration: int, on_complete: Callable[[], None], *, is_ranked: bool = False) -> None:
+        """Receive the flow; call `on_complete` when its last byte has arrived. A host sends acknowledgements of a
+        ranked flow first."""
+        told = self._ends.told(on_complete)
+        if self._ends.library.shim_expect(self.in_c, iteration % 256, told, is_ranked):
+            raise MemoryError
+
+    def send(self, iteration: int, on_acknowledged: Callable[[], None] | None, ranking: Ranking | None = None) -> None:
+        """Send the flow now; call `on_acknowledged`, if given, when all of it is known to have arrived."""
         self._iteration = iteration
         ends = self._ends
-        if ends.library.shim_start(
-            self.in_c, iteration % 256, ends.told(on_complete), ends.order(self.in_c.job, ranking)
-        ):
+        told = 0 if on_acknowledged is None else ends.told(on_acknowledged)
+        if ends.library.shim_send(self.in_c, iteration % 256, told, ends.order(self.in_c.job, ranking)):
             raise MemoryError
 
     def pace(self, rate_Bps: float | None) -> None:  # noqa: N803

@@ -53,6 +53,7 @@ typedef struct {
     urgency *urgency; /* NULL: packet by packet */
     int64_t size_bytes, count, last_bytes, open, next, acked, recover, backoff, deadline_ns;
     uint64_t generation; /* of the iteration; older deadlines do nothing */
+    uint64_t told; /* when all of it has been acknowledged; 0: nobody is */
     uint32_t draining, timeouts, is_sending;
     uint8_t epoch;
     /* The pacer. */
@@ -578,7 +579,10 @@ static void on_ack(sending *s, int64_t now_ns, int64_t missing_bytes, uint32_t d
     }
     if (again >= 0) send_again(s, again);
     send_new(s);
-    if (s->acked == s->count) s->is_sending = 0;
+    if (s->acked == s->count) {
+        s->is_sending = 0;
+        if (s->told) s->flow->source->run->network.tell(s->flow->source->run->network.clock, s->told);
+    }
 }
 
 /* -- the receiver --------------------------------------------------------------------------------------------------- */
@@ -677,7 +681,7 @@ int shim_deliver(void *at, int64_t now_ns, const uint8_t *frame, uint32_t length
         receiving *r = find(&host->receiving, key);
         segment of = {number, number_at(frame + ETHERNET + 2, 2) + ETHERNET, (flags & c->last) != 0,
                       (flags & c->alone) != 0, (marks & c->marked_prompt) != 0, (marks & c->marked_resent) != 0};
-        if (!r || r->epoch != epoch) return 1;
+        if (!r || r->epoch != epoch) return 0;
         on_segment(r, &of, (flags & c->drain) != 0);
         if (!r->missing_bytes && r->told) {
             uint64_t told = r->told;
@@ -688,20 +692,26 @@ int shim_deliver(void *at, int64_t now_ns, const uint8_t *frame, uint32_t length
     return 1;
 }
 
-int shim_start(shim_flow *flow, uint8_t epoch, uint64_t told, const shim_order *order) {
-    shim_run *run = flow->source->run;
-    sending *s = find_or_make(&flow->source->sending, key_of(flow), sizeof *s);
+int shim_expect(shim_flow *flow, uint8_t epoch, uint64_t told, uint32_t is_ranked) {
     receiving *r = find_or_make(&flow->destination->receiving, key_of(flow), sizeof *r);
-    if (!s || !r || give_urgency(s, flow, epoch, order)) return 1;
-    r->is_ranked = order != NULL;
+    if (!r) return 1;
+    r->is_ranked = is_ranked;
     r->flow = flow;
     r->epoch = epoch;
-    r->size_bytes = r->missing_bytes = r->prompt_to = most(flow->size_bytes, run->constants.least_frame);
+    r->size_bytes = most(flow->size_bytes, flow->destination->run->constants.least_frame);
+    r->missing_bytes = r->prompt_to = r->size_bytes;
     r->furthest = r->size_bytes + 1;
     r->window_bytes = flow->window * flow->packet_bytes;
     r->every = most(1, flow->window / 2);
     r->unanswered = r->aheads = 0;
     r->told = told;
+    return 0;
+}
+
+int shim_send(shim_flow *flow, uint8_t epoch, uint64_t told, const shim_order *order) {
+    sending *s = find_or_make(&flow->source->sending, key_of(flow), sizeof *s);
+    if (!s || give_urgency(s, flow, epoch, order)) return 1;
+    s->told = told;
     start_sending(s, flow, epoch);
     return 0;
 }

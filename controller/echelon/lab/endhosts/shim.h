@@ -56,13 +56,16 @@ int shim_rank(shim_host *host, uint16_t job, uint16_t flow, uint32_t echelonflow
 void shim_mark(shim_run *run, uint8_t acknowledgements);
 /* Fall silent. */
 void shim_close(shim_host *host);
-/* Take a frame; return 0 if it has no shim. */
+/* Take a frame; return 0 if it has no shim, or is of a flow that is not expected. */
 int shim_deliver(void *host, int64_t now_ns, const uint8_t *frame, uint32_t length);
 /* Return the place of the most urgent. */
 uint32_t shim_choose(void *host, int64_t now_ns, const shim_ranked *ranked, uint32_t count);
-/* Send a flow now, and tell `told` when all of it has arrived. Hosts send by its order; NULL: packet by packet. Return
-   0, or 1 if there is no memory. */
-int shim_start(shim_flow *flow, uint8_t epoch, uint64_t told, const shim_order *order);
+/* Expect a flow at its destination in an iteration, and tell `told` when all of it has arrived. Return 0, or 1 if there
+   is no memory. */
+int shim_expect(shim_flow *flow, uint8_t epoch, uint64_t told, uint32_t is_ranked);
+/* Send a flow from its source now, and tell `told`, if it is not 0, when all of it has been acknowledged. Hosts send by
+   its order; NULL: packet by packet. Return 0, or 1 if there is no memory. */
+int shim_send(shim_flow *flow, uint8_t epoch, uint64_t told, const shim_order *order);
 /* Send a flow of this iteration at a rate from now on; a negative one is no limit. */
 void shim_pace(const shim_flow *flow, uint8_t epoch, double rate_Bps);
 /* Return the flow that got nowhere. */

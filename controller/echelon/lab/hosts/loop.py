@@ -10,11 +10,12 @@ import heapq
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 _PR_SET_TIMERSLACK = 29
 _LONGEST_WAIT_S = 3600.0
+_TURN_S = 1e-3
 
 
 class RealTimeLoop:
@@ -30,6 +31,7 @@ class RealTimeLoop:
         self._readers: dict[int, Callable[[], object]] = {}
         self._writers: dict[int, Callable[[], object]] = {}
         self._running = False
+        self._waits: list[Callable[[int, Collection[int], Collection[int]], object]] = []
         # By default the kernel may be 50 us late, so that it wakes up less often.
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
@@ -49,6 +51,12 @@ class RealTimeLoop:
     def on_writable(self, fd: int, callback: Callable[[], object] | None) -> None:
         """Call whenever something can be written; None cancels it."""
         _register(self._writers, fd, callback)
+
+    def wait_with(self, wait: Callable[[int, Collection[int], Collection[int]], object]) -> None:
+        """Wait by calling `wait(until_ns, readable, writable)`, which returns at that time, or as soon as one of the
+        file descriptors may be ready. Whoever has more to do meanwhile than this loop does it there. Several take turns
+        of a millisecond."""
+        self._waits.append(wait)
 
     def stop(self) -> None:
         """Make `run` return after the current callback."""
@@ -74,6 +82,10 @@ class RealTimeLoop:
         return min(max(0, self._calls[0][0] - time.monotonic_ns()) / 1e9, _LONGEST_WAIT_S)
 
     def _poll(self, wait_s: float) -> None:
+        for wait in self._waits:
+            turn_s = wait_s if len(self._waits) == 1 else min(wait_s, _TURN_S)
+            wait(time.monotonic_ns() + int(turn_s * 1e9), self._readers, self._writers)
+            wait_s = 0
         readable, writable, _ = select.select(list(self._readers), list(self._writers), (), wait_s)
         for ready, callbacks in ((readable, self._readers), (writable, self._writers)):
             for fd in ready:

@@ -145,6 +145,11 @@ def check(scenario: Scenario) -> None:
     for job in scenario.jobs:
         if job.name not in scenario.specs:
             raise RunError(f"job {job.name} has no job file to register with the controller (give its specification)")
+        if scenario.specs[job.name].recognition.by == "agent" and job.name not in scenario.commands:
+            raise RunError(
+                f"job {job.name} is a program ('recognition: {{by: agent}}'), and nothing says which (give its command "
+                "in 'commands' of the scenario, or run it on fluid or in virtual time)"
+            )
     if scenario.traffic and not entry_points(group="echelon.commands", name="traffic.send"):
         raise RunError(f"traffic {scenario.traffic[0].name}: {plug_in('echelon.commands', 'traffic.send')}")
     check_senders(scenario)

@@ -219,9 +219,10 @@ class Scenario:
 
     @property
     def described(self) -> Scenario:
-        """Return the scenario with all jobs emulated: those with a command as their files describe them, by shim."""
+        """Return the scenario with all jobs emulated: those of programs as their files describe them, by shim."""
         shim = {"recognition": RecognitionSpec()}
-        described = {job: self.specs[job].model_copy(update=shim) for job in self.commands}
+        programs = [job for job, spec in self.specs.items() if spec.recognition.by == "agent"]
+        described = {job: self.specs[job].model_copy(update=shim) for job in programs}
         return replace(self, specs={**self.specs, **described}, commands={})
 
     @property
@@ -434,16 +435,6 @@ class ScenarioSpec(Section):
                     index,
                     "recognition",
                     "protocol",
-                    code="conflicting-key",
-                )
-            if job.recognition.by == "agent" and job.job not in self.commands:
-                yield problem(
-                    f"'agent' is only for jobs that are programs (give '{job.job}' a command in 'commands', or write "
-                    "'bytes', with ports)",
-                    "jobs",
-                    index,
-                    "recognition",
-                    "by",
                     code="conflicting-key",
                 )
             for host, at in job.hosts.items():

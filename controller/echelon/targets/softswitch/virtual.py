@@ -15,7 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
-from ctoolchain import Loaded, ToolchainError
+from ctoolchain import Loaded, ToolchainError, say_once
 from echelon.engine import wanted_engine
 from echelon.errors import RunError
 from echelon.fabric.model import Fabric
@@ -244,12 +244,15 @@ class VirtualTestbed(Testbed[Server]):
     def _serve(self, node: SwitchNode, device_id: int) -> Server:
         choice = Choice("python" if self.native is None else wanted_engine(RunError))
         device = Device(None, device_id, self._lock, ports=node.ports, now_ns=lambda: self.clock.now_ns, engines=choice)
-        device.on_pipeline = partial(self._program, node)
+        choice.on_said = say_once
+        device.on_pipeline = partial(self._program, node, choice)
         self._devices[node.name] = device
         return Server(device)
 
-    def _program(self, node: SwitchNode, switch: Switch) -> None:
+    def _program(self, node: SwitchNode, choice: Choice, switch: Switch) -> None:
         node.switch = switch
+        if switch.native is None:
+            choice.tell()
         report = switch.on_digest
         assert report is not None, "the device listens to every switch that it makes"
 

@@ -8,6 +8,7 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
     register<valid_epoch_t>(JOBS) job_epoch;
     register<bit<32>>(CONNECTIONS) connection_bytes;
     register<valid_epoch_t>(CONNECTIONS) connection_epoch;
+    register<bit<1>>(CONNECTIONS) connection_whole;
 
     @id(0x01000101)
     action set_flow(flow_id_t flow) {
@@ -36,13 +37,14 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
 
     @id(0x01000103)
     action set_connection(connection_id_t connection, job_id_t job, bit<1> is_head, bit<32> gap_us,
-                          bit<32> head_bytes, bit<1> in_sequence) {
+                          bit<32> head_bytes, bit<32> whole_bytes, bit<1> in_sequence) {
         meta.is_connection = 1;
         meta.connection = connection;
         meta.job = job;
         meta.is_head = is_head;
         meta.gap_us = gap_us;
         meta.head_bytes = head_bytes;
+        meta.whole_bytes = whole_bytes;
         meta.in_sequence = in_sequence;
     }
 
@@ -111,6 +113,12 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
     // what the last iteration had to bring: a retransmission or a compute stall alone opens nothing.
     // A connection is idle while none of its packets arrives or leaves: one whose packets wait in a low queue is not.
     // Connections that did not open it learn of it by job_epoch and count from zero again.
+    //
+    // Where whole_bytes says what an iteration brings, each connection goes by its own bytes instead, and needs no silence:
+    // its next iteration begins behind that many. A gap that is as near to such a border as the last or first 5 % is the
+    // border, so that bytes that the plan does not know do not add up. Until an iteration has passed without a gap, nobody
+    // knows where the border is, and each gap counts as one. A connection that is two iterations behind its job begins
+    // anew after a gap.
     action locate() {
         valid_epoch_t epoch;
         valid_epoch_t mine;
@@ -127,12 +135,47 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
                 last_us = left_us;
             }
         }
-        if (epoch == 0 || (meta.is_head == 1 && mine == epoch && bytes >= meta.head_bytes && meta.sent_again == 0
-                           && now - last_us > (time_us_t)meta.gap_us)) {
+        bit<1> idle = (bit<1>)(now - last_us > (time_us_t)meta.gap_us);
+        bit<1> by_bytes = (bit<1>)(meta.whole_bytes != 0 && mine != 0 && epoch != 0);
+        if (by_bytes == 1 && meta.sent_again == 0) {
+            bit<1> whole;
+            bit<1> begins = 0;
+            connection_whole.read(whole, (bit<32>)meta.connection);
+            if (bytes >= meta.whole_bytes) {
+                bytes = bytes - meta.whole_bytes;
+                begins = 1;
+            } else if (idle == 1 && bytes >= meta.head_bytes) {
+                bytes = 0;
+                begins = 1;
+            }
+            if (idle == 1 && (whole == 0 || bytes <= meta.whole_bytes - meta.head_bytes)) {
+                bytes = 0;
+            }
+            bit<8> behind = epoch[7:0] - mine[7:0];
+            if (begins == 1) {
+                mine = 1w1 ++ (mine[7:0] + 1);
+                connection_whole.write((bit<32>)meta.connection, 1);
+                if (behind == 0 || behind[7:7] == 1) {
+                    epoch = mine;
+                    job_epoch.write((bit<32>)meta.job, epoch);
+                }
+            }
+            if (idle == 1 && behind > 1 && behind[7:7] == 0) {
+                mine = epoch;
+                bytes = 0;
+                begins = 1;
+            }
+            if (begins == 1) {
+                meta.reopened = idle;
+                connection_epoch.write((bit<32>)meta.connection, mine);
+            }
+        }
+        if (epoch == 0 || (meta.whole_bytes == 0 && meta.is_head == 1 && mine == epoch && bytes >= meta.head_bytes
+                           && meta.sent_again == 0 && idle == 1)) {
             epoch = 1w1 ++ (epoch[7:0] + 1);
             job_epoch.write((bit<32>)meta.job, epoch);
         }
-        if (mine != epoch && meta.sent_again == 0) {
+        if (mine != epoch && by_bytes == 0 && meta.sent_again == 0) {
             meta.reopened = 1;
             bytes = 0;
             mine = epoch;

@@ -102,7 +102,7 @@ class Chakra(Importer[ChakraOptions]):
         does: Work | Joined | TracedTransfer
         if node.kind < _SEND or (node.attributes.get("is_cpu_op") and "comm_size" not in node.attributes):
             tally.read[f"{_KINDS[node.kind]} nodes"] += 1
-            does = Work(Fraction(node.duration_us, 10**6))
+            does = Work(Fraction(node.duration_us, 10**6), str(node.attributes.get("label", "")))
         elif node.kind == _COLLECTIVE:
             does = self._collective(source, ranks, node, groups)
         else:

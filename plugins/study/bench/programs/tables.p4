@@ -57,7 +57,7 @@ control IngressImpl(inout headers_t hdr, inout metadata_t meta, inout standard_m
     @name("lpm") table lpm_table {
         key = { hdr.ipv4.dst: lpm; }
         actions = { forward; drop; }
-        size = 300000;
+        size = 1200000;
     }
     @name("ternary") table ternary_table {
         key = { hdr.ipv4.src: ternary; hdr.ipv4.dst: ternary; hdr.ipv4.protocol: ternary; }

@@ -105,5 +105,6 @@ def _connections(job: int, first: int, count: int) -> Iterator[TableEntry]:
                 "src_port": 1024 + flow,
                 "dst_port": 5000,
             }
-            arguments = {"job": job, "is_head": 0, "gap_us": 50_000, "head_bytes": 1 << 20, "in_sequence": 0}
+            arguments = {"job": job, "is_head": 0, "gap_us": 50_000, "head_bytes": 1 << 20}
+            arguments |= {"whole_bytes": 0, "in_sequence": 0}
             yield _entry(f"{protocol}_connection", key, "set_connection", connection=flow, **arguments)

@@ -3,6 +3,7 @@
     python -m plugins.study.bench.switch                 both columns; ours alone where BMv2 is not installed
     python -m plugins.study.bench.switch --quick         one round instead of three
     python -m plugins.study.bench.switch --check         only whether what we forward is right: a few seconds
+    python -m plugins.study.bench.switch --writes        what is lost while a controller writes, and a million routes
     python -m plugins.study.bench.switch --shares        port rate, strict levels and weights of softswitch in real time
 
 Needs root, for a network namespace of its own. Figures of different machines do not compare: look at the ratio.
@@ -26,13 +27,14 @@ from rich.table import Table
 
 from echelon.southbound.errors import SouthboundError
 
-from . import network, shares, speed
+from . import network, shares, speed, writing
 from .lossless import GRACE_S, LOSS_LIMIT, GeneratorLimitError, Search
 from .sink import CaptureError
 from .targets import BMV2, TARGETS, Target, TargetError
 
 _ROUNDS = 3
 _SHARE_SECONDS = 5.0
+_WRITES_PER_S = (10_000.0, 50_000.0, 100_000.0)
 _PROGRAMS = Path(__file__).parents[1] / "programs"
 _ENTRIES = 50_000
 _FILE_COLUMNS = 150
@@ -54,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given = sys.argv[1:] if arguments is None else arguments
             return network.run_private(["-m", "plugins.study.bench.switch", *given])
         network.make_pairs(speed.PAIRS)
+        if options.writes:
+            return _writes(options)
         return _shares(options) if options.shares else _speed(options)
     except _ERRORS as error:
         print(f"bench-switch: {error}", file=sys.stderr)
@@ -72,6 +76,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one round, and a coarser search")
     parser.add_argument("--check", action="store_true", help="no search: look at what comes out of ours, and its cost")
     parser.add_argument("--shares", action="store_true", help="measure port rate and shares instead of speed")
+    parser.add_argument("--writes", action="store_true", help="measure writes beside traffic, and a million routes")
     parser.add_argument(
         "--case", action="append", choices=[c.name for c in shares.CASES], help="of --shares: only this"
     )
@@ -225,6 +230,26 @@ def _cells(by_target: Mapping[str, Sequence[float]], names: Sequence[str]) -> li
         cells.append(f"{median:,.0f}{spread}")
     cells += [f"{medians[0] / median:.2f}" if median else "-" for median in medians[1:]]
     return cells
+
+
+# --------------------------------------------------------------------------------------------------------------- writes
+
+
+def _writes(options: argparse.Namespace) -> int:
+    for target in TARGETS:
+        if not target.is_switch or target.path() is None or (options.target and target.name not in options.target):
+            continue
+        for placement in speed.placements():
+            for per_second in _WRITES_PER_S:
+                beside = writing.writes_beside_traffic(target, placement, per_second, options.seconds, print)
+                print(f"{target.name}, {placement.name}: {writing.in_words(beside)}", flush=True)
+        filled = writing.fill(target, _PROGRAMS / "tables.p4info.txtpb", _PROGRAMS / "tables.json")
+        print(
+            f"{target.name}: {filled.rate.count:,} routes at {filled.rate.per_second:,.0f} a second, "
+            f"{(filled.after_bytes - filled.before_bytes) / filled.rate.count:.0f} bytes each",
+            flush=True,
+        )
+    return 0
 
 
 # --------------------------------------------------------------------------------------------------------------- shares

@@ -207,7 +207,7 @@ class Speed:
                     results.add_cost(point, target.name, (switch.processor_ns() - before_ns) / max(1, carried))
 
             if target.is_switch:
-                asyncio.run(_with_controller(switch, workload, searches))
+                asyncio.run(with_controller(switch, workload, searches))
             else:
                 searches()
 
@@ -223,7 +223,7 @@ class Speed:
                     results.told(f"{target.name}, table {table}: {rate.per_second:,.0f} entries/s")
 
 
-async def _with_controller(switch: RunningSwitch, workload: Workload, work: Callable[[], None]) -> None:
+async def with_controller(switch: RunningSwitch, workload: Workload, work: Callable[[], None]) -> None:
     """Do `work` while a controller is connected that wrote the workload's intent, as in real life."""
     async with SwitchSession(switch.target.name, switch.address, DEVICE_ID, workload.program) as session:
         await session.reconcile(workload.intent)

@@ -14,7 +14,8 @@ from echelon_tofino.emulator.deparser import Report, field_value, packed
 from echelon_tofino.emulator.intrinsic import CELL_BYTES, Passage, egress_bytes, ingress_bytes, mapped_bytes
 from echelon_tofino.emulator.program import Gress, TofinoProgram
 from echelon_tofino.emulator.run import PacketRun
-from softswitch.switch import RESUBMIT_LIMIT, CloneSession, Departure, Queued, Stats
+from softswitch import CloneSession, Departure, Queued, Stats
+from softswitch.v1model import RESUBMIT_LIMIT
 
 QueueMap = Callable[[int, int], int]
 OnDigest = Callable[[int, str, Mapping[str, int]], None]
@@ -48,10 +49,6 @@ class TofinoSwitch:
     ``on_digest(now_ns, name, fields)`` is called for every learning digest. Times are integers in nanoseconds that
     never go back; the program sees their lowest 48 bits.
     """
-
-    queued_type = Queued
-    departure_type = Departure
-    forward = None
 
     def __init__(
         self,

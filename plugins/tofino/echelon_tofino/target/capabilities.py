@@ -52,6 +52,7 @@ def tofino(depth_packets: int = 700, mtu_bytes: int = 1500) -> Capabilities:
         position_ranges=False,
         left_by_position=False,
         sequence_numbers=False,
+        iterations_by_bytes=False,
         # Ingress cannot know what has left the traffic manager. Shapers round rates by up to 2 %.
         outer_queues=OuterQueues(depth_packets, frame_bytes, rate_error_percent=2, delay_us=1000, by_port=True),
     )

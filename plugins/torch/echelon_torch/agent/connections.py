@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Protocol
 
 from echelon_torch.agent.connection import TcpConnection
+from echelon_torch.agent.marking import SocketOptions
 from echelon_torch.agent.program import Seen
 from echelon_torch.agent.shares import Shares
 from echelon_torch.agent.sockets import TcpCounters, TcpSocket
@@ -28,7 +29,9 @@ class Telling(Protocol):
 
 
 class Marking(Protocol):
-    """A marker of sockets (`echelon_torch.agent.marking.Marker`)."""
+    """A setter of options of sockets (`echelon_torch.agent.marking.Marker`)."""
+
+    options: SocketOptions
 
     def mark(self, inodes: Collection[int]) -> int: ...
 
@@ -76,7 +79,8 @@ class JobConnections:
     """The connections of a job, kept up to date from the list of sockets and, where there is one, by a program in the
     kernel, which is quicker and misses none that is short.
 
-    What connections carry is added up for those that are `is_counted` (default: all), and are no control traffic.
+    What connections carry is added up for those that are `is_counted` (default: all), and are no control traffic:
+    neither connections to stores, nor those that `shares` tells.
     """
 
     listing: Listing
@@ -84,13 +88,17 @@ class JobConnections:
     program: Telling | None = None
     is_counted: Callable[[TcpConnection], bool] = lambda _: True
     marker: Marking | None = None
-    """Marks sockets that the program in the kernel cannot mark."""
+    """Sets what the program in the kernel cannot set."""
     totals: Totals = field(default_factory=Totals)
     since_sent_s: float = 0.0
     """The time since any of them sent data, at the last reading."""
     marked: int = 0
     """The number of connections that opened with the mark."""
     shares: Shares = field(default_factory=Shares)
+    stores: Callable[[], Collection[int]] = frozenset
+    """Returns the ports at which stores of the job listen."""
+    _stores: dict[TcpConnection, bool] = field(default_factory=dict)
+    """Whether a connection is one to a store, told by who opened it, of those that are open."""
     _open: dict[TcpConnection, TcpCounters] = field(default_factory=dict)
     _unmarked: set[TcpConnection] = field(default_factory=set)
     _missing: frozenset[TcpConnection] = frozenset()
@@ -104,7 +112,12 @@ class JobConnections:
     @property
     def data(self) -> frozenset[TcpConnection]:
         """The connections that are open, without control traffic."""
-        return self.open - self.shares.control
+        return self.open - self.control
+
+    @property
+    def control(self) -> frozenset[TcpConnection]:
+        """The open connections that are control traffic."""
+        return self.shares.control | {one for one in self._open if self._stores.get(one)}
 
     @property
     def is_marking_due(self) -> bool:
@@ -113,12 +126,16 @@ class JobConnections:
 
     def hear(self) -> None:
         """Take what the program in the kernel tells."""
-        for connection, is_open, is_marked in () if self.program is None else self.program.read():
+        news = [] if self.program is None else self.program.read()
+        ports = self.stores() if any(one.is_open for one in news) else ()
+        for connection, is_open, is_marked, is_accepted in news:
             if is_open:
                 self._open[connection] = _NOTHING
-                self.marked += is_marked
-                if self.marker is not None and not is_marked:
+                self._stores[connection] = (connection.local_port if is_accepted else connection.remote_port) in ports
+                if self.marker is not None and not (is_marked and not self.marker.options.needs_socket):
                     self._unmarked.add(connection)
+                else:
+                    self.marked += is_marked
             else:
                 self._open.pop(connection, None)
 
@@ -132,18 +149,32 @@ class JobConnections:
         self.hear()
         is_own = self.owner()
         own = [one for one in self.listing.read() if is_own(one)]
+        if self.program is None:
+            self._unmarked.update(one.connection for one in own if one.connection not in self._open)
         if self.marker is not None and self._unmarked:
             self.marked += self.marker.mark({one.inode for one in own if one.connection in self._unmarked})
             self._unmarked.clear()
         found = {one.connection: one.counters for one in own}
+        self._look(found.keys())
         self._add_up(found)
         missing = self._open.keys() - found.keys()
         still = {one: self._open[one] for one in missing - self._missing}
         self._missing = frozenset(still)
         self._open = {one: counters or _NOTHING for one, counters in found.items()} | still
 
+    def _look(self, found: Collection[TcpConnection]) -> None:
+        """Tell connections to stores, of which the list does not say who opened them: either end may be the store."""
+        self._stores = {one: to for one, to in self._stores.items() if one in found or one in self._open}
+        if unknown := [one for one in found if one not in self._stores]:
+            ports = self.stores()
+            self._stores |= {one: not {one.local_port, one.remote_port}.isdisjoint(ports) for one in unknown}
+
     def _add_up(self, found: Mapping[TcpConnection, TcpCounters | None]) -> None:
-        counted = {one: now for one, now in found.items() if now is not None and self.is_counted(one)}
+        counted = {
+            one: now
+            for one, now in found.items()
+            if now is not None and self.is_counted(one) and not self._stores.get(one)
+        }
         self.shares.observe(counted)
         counted = {one: now for one, now in counted.items() if one not in self.shares.control}
         for connection, now in counted.items():

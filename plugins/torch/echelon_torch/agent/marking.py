@@ -1,7 +1,8 @@
-"""Marks of sockets that are open for both IPv4 and IPv6: no program in the kernel may set them, but their owner may.
+"""What an agent sets on the sockets of a job, whose programs know nothing of it.
 
-The agent borrows the socket from the process that has it (Linux 5.6). This needs CAP_SYS_PTRACE, or the same user and
-no more capabilities on the other side.
+The program in the kernel marks packets as a connection opens, but may not mark sockets that are open for both IPv4 and
+IPv6, and sets nothing else. Their owner may set everything. So the agent borrows the socket from the process that has
+it (Linux 5.6). This needs CAP_SYS_PTRACE, or the same user and no more capabilities on the other side.
 """
 
 from __future__ import annotations
@@ -9,26 +10,68 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
-from collections.abc import Collection, Iterator
+import struct
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
 
 from echelon_torch.agent.processes import sockets_of
 
 _PIDFD_GETFD = 438
 _ECN = 0b11
+_SO_MAX_PACING_RATE = 47
+MOST_PRIORITY = 6
+"""The highest priority that needs no capability."""
+
+
+@dataclass(frozen=True, slots=True)
+class SocketOptions:
+    """What is set on each socket; None: it stays as the program has it."""
+
+    dscp: int | None = None
+    window_bytes: int | None = None
+    """The most that the other end may have on its way: the receive window."""
+    unsent_bytes: int | None = None
+    """What waits in the socket without being sent before the program is told to wait (TCP_NOTSENT_LOWAT)."""
+    priority: int | None = None
+    """The class of the host's own queues (SO_PRIORITY), 0 to 6."""
+    pacing_bps: int | None = None
+    """The rate at which segments leave at most, in bits a second."""
+
+    @property
+    def needs_socket(self) -> bool:
+        """Whether there is more to set than the program in the kernel does."""
+        return any(one is not None for one in (self.window_bytes, self.unsent_bytes, self.priority, self.pacing_bps))
+
+    def set_on(self, one: socket.socket) -> None:
+        if self.dscp is not None:
+            now = one.getsockopt(socket.IPPROTO_IP, socket.IP_TOS)
+            one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, self.dscp << 2 | now & _ECN)
+        if self.window_bytes is not None:
+            # The kernel may raise the clamp again, but no window is larger than its buffer, which does not grow once it
+            # was set. Half: the kernel doubles what is asked for.
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.window_bytes // 2)
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, self.window_bytes)
+        if self.unsent_bytes is not None:
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, self.unsent_bytes)
+        if self.priority is not None:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, self.priority)
+        if self.pacing_bps is not None:
+            one.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, struct.pack("@L", self.pacing_bps // 8))
 
 
 class Marker:
-    """A marker of sockets of the processes in a control group and those below it."""
+    """A setter of options of sockets of `processes`, such as those of a control group."""
 
-    def __init__(self, cgroup: Path, dscp: int) -> None:
-        self._cgroup = cgroup
-        self._tos = dscp << 2
+    def __init__(self, processes: Callable[[], Iterable[int]], options: SocketOptions) -> None:
+        self._processes = processes
+        self.options = options
+        self.refused: str | None = None
+        """What the kernel said when it did not set an option."""
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def mark(self, inodes: Collection[int]) -> int:
-        """Mark the sockets with these numbers; return how many were marked. Those that have closed are left out."""
+        """Set the options of the sockets with these numbers. Return of how many; closed ones are left out."""
         left, count = set(inodes), len(inodes)
         for process in self._processes():
             if not left:
@@ -50,10 +93,8 @@ class Marker:
         finally:
             os.close(pidfd)
         with socket.socket(fileno=borrowed) as theirs:
-            now = theirs.getsockopt(socket.IPPROTO_IP, socket.IP_TOS)
-            theirs.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, self._tos | now & _ECN)
-
-    def _processes(self) -> Iterator[int]:
-        for directory, _, _ in os.walk(self._cgroup):
-            with suppress(OSError):
-                yield from map(int, Path(directory, "cgroup.procs").read_text().split())
+            try:
+                self.options.set_on(theirs)
+            except OSError as error:
+                self.refused = error.strerror
+                raise

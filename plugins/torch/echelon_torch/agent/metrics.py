@@ -49,8 +49,8 @@ class _Collector:
                 sum(map(seen.is_counted, seen.open)),
             )
             gauges["control_connections"] = (
-                "Those of them that carry little beside others, and are not reported",
-                len(seen.shares.control),
+                "Open connections that are to stores or carry little beside others, and are not reported",
+                len(seen.control),
             )
             gauges["ebpf"] = ("1: the kernel tells of connections; 0: they are polled", seen.program is not None)
             counters |= {

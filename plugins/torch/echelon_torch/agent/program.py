@@ -20,7 +20,7 @@ from echelon_torch.agent.connection import AgentError, TcpConnection
 
 OBJECT = Path(__file__).parent / "bpf" / "connections.bpf.o"
 _EVENT = struct.Struct("=BBHHH4s4s")
-_CLOSED = 3
+_ACCEPTED, _CLOSED = 2, 3
 _MARKED = 0x100
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
@@ -32,13 +32,15 @@ class Seen(NamedTuple):
     is_open: bool
     is_marked: bool
     """Whether its packets carry the mark that was asked for."""
+    is_accepted: bool
+    """Whether the other end has opened it."""
 
 
 def parse_event(data: bytes) -> Seen:
     """Return what an entry of the ring buffer tells."""
     what, marked, local_port, remote_port, _, local, remote = _EVENT.unpack(data)
     connection = TcpConnection(socket.inet_ntoa(local), local_port, socket.inet_ntoa(remote), remote_port)
-    return Seen(connection, what != _CLOSED, bool(marked))
+    return Seen(connection, what != _CLOSED, bool(marked), what == _ACCEPTED)
 
 
 class KernelProgram:

@@ -20,11 +20,12 @@ from echelon_torch.agent.cgroups import JobGroup
 from echelon_torch.agent.connection import AgentError
 from echelon_torch.agent.connections import JobConnections, Owner
 from echelon_torch.agent.iterations import IterationMeter, MeasuredIteration
-from echelon_torch.agent.marking import Marker
+from echelon_torch.agent.marking import Marker, SocketOptions
 from echelon_torch.agent.program import KernelProgram
 from echelon_torch.agent.reporting import Reporter
 from echelon_torch.agent.shares import Shares
 from echelon_torch.agent.sockets import SocketList, TcpSocket
+from echelon_torch.agent.stores import store_ports
 
 READ_S = 1.0
 """Time between two readings of the list of sockets, where a program in the kernel tells of connections."""
@@ -41,8 +42,8 @@ class Watched:
     """The job that the agent watches, and how it does."""
 
     job: str
-    dscp: int | None = None
-    """The mark of the job's packets; None: they are left as they are."""
+    options: SocketOptions = field(default_factory=SocketOptions)
+    """What is set on the job's sockets."""
     idle_gap_s: float | None = None
     """Silence that ends an iteration; None: iterations are not told apart."""
     with_program: bool = True
@@ -64,6 +65,8 @@ class Agent:
     """Processor time of the last reading of the list of sockets."""
     problem: str | None = None
     """The reason why the list could not be read the last time."""
+    refused: str | None = None
+    """What the kernel said last when it did not set an option of a socket."""
     networks: set[int] = field(default_factory=set)
     """Other network namespaces in which processes of the job have been found."""
 
@@ -103,7 +106,7 @@ class Agent:
         try:
             if not self.watched.with_program:
                 raise AgentError("--no-ebpf was given")
-            program = stack.enter_context(KernelProgram(cgroup, self.watched.dscp))
+            program = stack.enter_context(KernelProgram(cgroup, self.watched.options.dscp))
         except AgentError as error:
             self._do_without(error)
             return None
@@ -111,7 +114,7 @@ class Agent:
         return program
 
     def _do_without(self, error: AgentError) -> None:
-        if self.watched.dscp is not None:
+        if self.watched.options.dscp is not None:
             raise AgentError(f"without eBPF, packets cannot be marked: {error} (leave out --dscp)")
         self.say(f"no eBPF here: {error}; the list of connections is read every {POLL_S * 1000:.0f} ms instead")
 
@@ -128,10 +131,15 @@ class Agent:
     ) -> None:
         listing = stack.enter_context(SocketList())
         selector = stack.enter_context(selectors.DefaultSelector())
-        dscp = self.watched.dscp
-        marker = None if dscp is None or cgroup is None else Marker(cgroup, dscp)
+        options = self.watched.options
+        marker = Marker(members, options) if options != SocketOptions() else None
         shares = Shares(is_late=child is None)
-        seen = JobConnections(listing, owner, program, self.reporter.is_peer, marker, shares=shares)
+
+        def stores() -> frozenset[int]:
+            # A command inherits the environment of its agent, whose own is readable without a capability.
+            return store_ports((os.getpid(), *members()))
+
+        seen = JobConnections(listing, owner, program, self.reporter.is_peer, marker, shares=shares, stores=stores)
         self.connections = seen
         period_s = POLL_S if program is None else READ_S
         if self.watched.idle_gap_s is not None:
@@ -211,6 +219,9 @@ class Agent:
             self.problem = str(error)
             return
         self.problem = None
+        if isinstance(seen.marker, Marker) and seen.marker.refused not in (None, self.refused):
+            self.refused = seen.marker.refused
+            self.say(f"the kernel does not set what was asked for on a socket of the job: {self.refused}")
         self.read_s = time.thread_time() - began_s
         if self.meter is not None:
             ended = self.meter.observe(time.monotonic(), seen.totals, seen.since_sent_s)

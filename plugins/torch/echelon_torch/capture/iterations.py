@@ -50,6 +50,8 @@ class Moment:
     """
 
     compute_s: float
+    varies: Variation
+    """The same computing in all iterations that are alike."""
     call: int | None
     """The operation that is called; None: the rank waits."""
     waits: tuple[int, ...] = ()
@@ -69,6 +71,8 @@ class RankProfile:
     iteration_s: Variation
     compute_s: Variation
     wait_s: Variation
+    delayed_s: Variation
+    """The time in which the rank could have run, and had no processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +153,9 @@ def _rank_profile(iterations: Sequence[RecordedIteration], typical: int, groups:
             cursor = max(cursor, event.end_s if isinstance(event, RankWait) else event.start_s)
         gaps[len(own)].append(max(0.0, iteration.end_s - cursor))
     moments = tuple(
-        Moment(gaps[at][typical], None, event.calls, event.backward)
+        Moment(gaps[at][typical], Variation.of(gaps[at]), None, event.calls, event.backward)
         if isinstance(event, RankWait)
-        else Moment(gaps[at][typical], event.number)
+        else Moment(gaps[at][typical], Variation.of(gaps[at]), event.number)
         for at, event in enumerate(events[0])
     )
     operations = tuple(
@@ -166,6 +170,7 @@ def _rank_profile(iterations: Sequence[RecordedIteration], typical: int, groups:
         Variation.of(totals),
         Variation.of([total - wait for total, wait in zip(totals, waits, strict=True)]),
         Variation.of(waits),
+        Variation.of([each.delayed_s for each in iterations]),
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from echelon_torch.capture.iterations import JobProfile, Operation, RankProfile
+
+_LEAST_GRADIENT = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,8 @@ def recognise(profile: JobProfile) -> tuple[Recognised, ...]:
     """Return the paradigms of a job; none if its operations show none.
 
     * `fsdp`: a group gathers parameters and scatters gradients, with the bytes of the one in the other.
-    * `data`: a group all-reduces in the backward pass, and waits at its end only.
+    * `data`: a group all-reduces in the backward pass, and waits at its end only; or behind the backward pass, in which
+      the rank communicates with others.
     * `tensor`: a group all-reduces, or gathers and scatters, and a rank waits for each at once, in both passes.
     * `expert`: a group exchanges all-to-all.
     * `pipeline`: ranks send to neighbours and receive from them in return. The schedule is GPipe if the first stage
@@ -48,6 +51,9 @@ def _of_rank(profile: RankProfile) -> Iterator[Recognised]:
         buckets = [each for each in reduces if each.call.backward and each.call.number not in awaited]
         if buckets:
             yield Recognised("data", f"{len(buckets)} buckets all-reduced by {ranks}, awaited behind the backward pass")
+        behind = [] if buckets else _behind_backward(profile, reduces)
+        if behind:
+            yield Recognised("data", f"{len(behind)} gradients all-reduced by {ranks} behind the backward pass")
         blocking = [each for each in reduces if each.call.number in awaited]
         if {each.call.backward for each in blocking} == {True, False}:
             yield Recognised("tensor", f"{len(blocking)} all-reduces of {ranks} in both passes, each awaited at once")
@@ -58,6 +64,16 @@ def _of_rank(profile: RankProfile) -> Iterator[Recognised]:
             if all(round(each.size_bytes.mean) in parts for each in scatters):
                 because = f"{len(gathers)} all-gathers and {len(scatters)} reduce-scatters of {ranks}"
                 yield Recognised("fsdp", f"{because} with the same bytes")
+
+
+def _behind_backward(profile: RankProfile, reduces: Sequence[Operation]) -> Sequence[Operation]:
+    """Return a group's all-reduces if all are behind the last operation of the backward pass; else none."""
+    last = max((each.call.number for each in profile.operations if each.call.backward), default=None)
+    moments = [moment.ends_backward for moment in profile.moments]
+    if last is None or not reduces or any(moments) or min(each.call.number for each in reduces) < last:
+        return ()
+    # A single number, such as a loss, is no gradient.
+    return reduces if sum(each.size_bytes.mean for each in reduces) >= _LEAST_GRADIENT else ()
 
 
 def _awaited_at_once(profile: RankProfile) -> set[int]:

@@ -45,6 +45,8 @@ class Call(Section):
     """The bytes to each rank of the group, of an all-to-all that is told them."""
     backward: bool
     """Whether it was called in a backward pass."""
+    module: str = ""
+    """The innermost module of the model whose forward pass called it; empty: none did, or nobody knows."""
     start_s: _Moment
     returned_s: _Moment
     end_s: _Moment | None
@@ -73,6 +75,8 @@ class RecordedIteration(Unmarked):
 
     start_s: _Moment
     end_s: _Moment
+    delayed_s: _Moment = 0.0
+    """The time in which the rank could have run, and had no processor."""
 
 
 class RankRecord(Section):

@@ -34,6 +34,8 @@ class Silences:
     """The longest in the last 5 % of the bytes of an iteration."""
     between_s: float
     """The shortest between two iterations; 0 if none were recorded one behind the other."""
+    iteration_s: float
+    """The longest iteration. No silence within one is longer."""
 
     @property
     def gap_s(self) -> float | None:
@@ -61,7 +63,8 @@ def silences(records: Sequence[RankRecord]) -> Silences:
             if before is not None and before.end_s == job[rank].start_s:
                 between_s.append(busy[0][0] - ended_s)
             before, ended_s = job[rank], max(end_s for _, end_s, _ in busy)
-    return Silences(max(within_s), max(0.0, min(between_s, default=0.0)))
+    longest_s = max(own.end_s - own.start_s for job in jobs for own in job)
+    return Silences(max(within_s), max(0.0, min(between_s, default=0.0)), longest_s)
 
 
 def _late_silences(busy: Iterable[tuple[float, float, int]]) -> Iterator[float]:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from echelon_torch.capture.iterations import JobProfile, Operation, Variation
 from echelon_torch.capture.paradigms import recognise
 from echelon_torch.capture.record import RankRecord
+from echelon_torch.capture.traces import label
 
 
 def summary(records: Sequence[RankRecord], profile: JobProfile) -> dict[str, object]:
@@ -27,6 +28,11 @@ def summary(records: Sequence[RankRecord], profile: JobProfile) -> dict[str, obj
                 "iteration_s": _rounded(own.iteration_s),
                 "compute_s": _rounded(own.compute_s),
                 "wait_s": _rounded(own.wait_s),
+                "without_processor_s": _rounded(own.delayed_s),
+                "computing": [
+                    {"before": label(own, each), "used_s": round(each.compute_s, 6), **_rounded(each.varies)}
+                    for each in own.moments
+                ],
             }
             for rank, own in enumerate(profile.ranks)
         ],
@@ -57,6 +63,7 @@ def _operations(profile: JobProfile) -> Iterator[Mapping[str, object]]:
         if kind == "send":
             row["ranks"] = [rank, first.ranks[first.call.peer]]
         row["backward"] = first.call.backward
+        row["module"] = first.call.module
         row["bytes"] = _rounded(first.size_bytes, 0)
         row["took_s"] = _rounded(min(took, key=lambda spread: spread.median)) if took else None
         yield row

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 
 from echelon_importers.chakra.wire import Value, WireNode
 from echelon_importers.chakra.writing import trace_bytes
-from echelon_torch.capture.iterations import JobProfile, Operation, RankProfile
+from echelon_torch.capture.iterations import JobProfile, Moment, Operation, RankProfile
 
 GROUPS_FILE = "groups.json"
 _COMPUTE, _SEND, _RECEIVE, _COLLECTIVE = 4, 5, 6, 7
@@ -73,8 +73,9 @@ def _nodes(rank: int, profile: RankProfile) -> Iterator[tuple[str, WireNode]]:
     before: tuple[int, ...] = ()
     """What the rank does next waits for these."""
     for moment in profile.moments:
-        node = WireNode(next_number, _COMPUTE, (), before, _us(moment.compute_s), {}, 2)
-        yield f"computing {next_number}", node
+        named = label(profile, moment)
+        attributes: dict[str, Value] = {"label": named} if named else {}
+        yield named or "computing", WireNode(next_number, _COMPUTE, (), before, _us(moment.compute_s), attributes, 2)
         before = (next_number,)
         next_number += 1
         if moment.call is None:
@@ -89,10 +90,18 @@ def _nodes(rank: int, profile: RankProfile) -> Iterator[tuple[str, WireNode]]:
             after += queue[-at_a_time] if len(queue) >= at_a_time else ()
             queue.append(tuple(range(next_number, next_number + len(made))))
         numbers[moment.call] = tuple(range(next_number, next_number + len(made)))
-        for kind, attributes in made:
-            yield operation.call.kind, WireNode(next_number, kind, (), after, 0, attributes, 2)
+        for kind, of_call in made:
+            yield operation.call.kind, WireNode(next_number, kind, (), after, 0, of_call, 2)
             next_number += 1
     yield "computing", WireNode(next_number, _COMPUTE, (), before, _us(profile.rest_s), {}, 2)
+
+
+def label(profile: RankProfile, moment: Moment) -> str:
+    """Return what computes before a moment: the module whose forward pass calls what follows, or the backward pass."""
+    if moment.call is None:
+        return "backward" if moment.ends_backward else ""
+    call = profile.operations[moment.call].call
+    return ".".join(part for part in (call.module, "backward" * call.backward) if part)
 
 
 def _communication(rank: int, operation: Operation) -> Iterator[tuple[int, dict[str, Value]]]:

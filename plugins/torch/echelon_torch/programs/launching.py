@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,18 @@ WARM_UP = 3
 _FIRST_PORT = 29500
 _END_S = 10.0
 _INJECTED = Path(__file__).parents[1] / "injected"
+
+
+_CAUSE = re.compile(r"(?:\[rank\d+\]: ?)?(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .*")
+"""The last line of a traceback, of which torchrun's own words make a reader forget."""
+
+
+def _cause(log: Path) -> str | None:
+    """Return the first error of Python's in a log, or None."""
+    with suppress(OSError):
+        lines = log.read_text(errors="replace").splitlines()
+        return next((" ".join(line.split()) for line in lines if _CAUSE.fullmatch(line)), None)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +106,7 @@ class Programs:
             status = program.agent.wait()
             raise RunError(
                 f"job {program.job}: its program on {program.host} ended with status {status} before the run did "
-                f"(it has to train for longer than the run): {said(program.log)}"
+                f"(it has to train for longer than the run): {_cause(program.log) or said(program.log)}"
             )
 
     def _start(self, job: str, workers: tuple[str, ...], rank: int, port: int) -> None:

@@ -74,6 +74,10 @@ MISTAKES = [
     ["run", "--metrics", "9465", "--", "true"],
     ["run", "--metrics", "127.0.0.1:99999", "--", "true"],
     ["run", "--dscp", "64", "--", "true"],
+    ["run", "--window", "much", "--", "true"],
+    ["run", "--window", "2 GB", "--", "true"],
+    ["run", "--priority", "7", "--", "true"],
+    ["run", "--pacing", "10 kB", "--", "true"],
     ["run", "--job", "../../elsewhere", "--", "true"],
     ["run", "--job", "a\n\x1b[2Jb", "--", "true"],
     ["run", "--worker", "h 1", "--", "true"],
@@ -185,6 +189,42 @@ def test_sockets_for_both_families_are_marked_once(tmp_path: Path) -> None:
     done = ended(tmp_path, "run", "--dscp", "10", "--", sys.executable, "-c", DUAL, str(10 << 2))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "8\n"
+
+
+SET_UP = """
+import socket, struct, sys, time
+server = socket.create_server(("127.0.0.1", 0))
+ours = socket.create_connection(server.getsockname())
+theirs, _ = server.accept()
+def options(one):
+    pacing = struct.unpack("@L", one.getsockopt(socket.SOL_SOCKET, 47, 8))[0]
+    return [one.getsockopt(*of) for of in ((6, 10), (6, 25), (1, 12), (0, 1))] + [pacing]
+while options(ours) != (wanted := [int(word) for word in sys.argv[1:]]) or options(theirs) != wanted:
+    time.sleep(0.01)
+print("set")
+"""
+ONE_SET = """
+import socket, struct, sys, time
+server = socket.create_server(("127.0.0.1", 0))
+ours = socket.create_connection(server.getsockname())
+pacing = struct.unpack("@L", ours.getsockopt(socket.SOL_SOCKET, 47, 8))[0]
+before = ours.getsockopt(6, 25), ours.getsockopt(1, 8)
+while ours.getsockopt(1, 12) != 5:
+    time.sleep(0.01)
+assert struct.unpack("@L", ours.getsockopt(socket.SOL_SOCKET, 47, 8))[0] == pacing
+assert before == (ours.getsockopt(6, 25), ours.getsockopt(1, 8))
+"""
+"""Window (the limit of what is announced), unsent bytes, priority, type of service, and the rate in bytes a second."""
+
+
+@pytest.mark.parametrize("ebpf", [pytest.param("--ebpf", marks=needs_ebpf), "--no-ebpf"])
+def test_sockets_get_what_was_asked_for_and_nothing_else(tmp_path: Path, ebpf: str) -> None:
+    options = ["--window", "20 kB", "--unsent", "40 kB", "--priority", "5", "--pacing", "80 Mbit/s"]
+    wanted = ["20000", "40000", "5", "0", "10000000"]
+    done = ended(tmp_path, "run", ebpf, *options, "--", sys.executable, "-c", SET_UP, *wanted)
+    assert (done.returncode, done.stdout) == (0, "set\n"), done.stderr
+    done = ended(tmp_path, "run", ebpf, "--priority", "5", "--", sys.executable, "-c", ONE_SET)
+    assert done.returncode == 0, done.stderr
 
 
 @needs_ebpf

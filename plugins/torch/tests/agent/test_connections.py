@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from echelon_torch.agent.sockets import TcpCounters, TcpSocket
 from tests.conftest import examples
 
 OURS, OTHERS = 7, 8
+STORE = 29500
 
 
 @dataclass
@@ -27,7 +29,7 @@ class Kernel:
         connection = TcpConnection("10.0.0.1", port, "10.0.0.2", 1)
         if connection not in self.open:
             self.open[connection] = TcpSocket(connection, port, cgroup, TcpCounters())
-            self.news += [Seen(connection, True, True)] if cgroup == OURS else []
+            self.news += [Seen(connection, True, True, False)] if cgroup == OURS else []
 
     def sends(self, port: int, size: int, again: int = 0) -> None:
         for connection, one in self.open.items():
@@ -43,7 +45,7 @@ class Kernel:
     def closes(self, port: int) -> None:
         connection = TcpConnection("10.0.0.1", port, "10.0.0.2", 1)
         one = self.open.pop(connection, None)
-        self.news += [Seen(connection, False, False)] if one is not None and one.cgroup == OURS else []
+        self.news += [Seen(connection, False, False, False)] if one is not None and one.cgroup == OURS else []
 
     def read(self) -> list[TcpSocket]:
         return list(self.open.values())
@@ -96,6 +98,28 @@ def test_connections_of_others_are_left_out() -> None:
     assert seen.marked == 1
 
 
+@pytest.mark.parametrize(("with_news", "told"), [(True, {3}), (False, {3, STORE})])
+def test_a_connection_to_a_store_is_control_from_its_first_byte(with_news: bool, told: set[int]) -> None:
+    """At this end the store's port is one that the kernel chose, as only news can tell."""
+    kernel = Kernel()
+    seen = watching(kernel, with_news=with_news)
+    seen.stores = lambda: {STORE}
+    for remote, local in ((STORE, 3), (5, STORE)):
+        connection = TcpConnection("10.0.0.1", local, "10.0.0.2", remote)
+        kernel.open[connection] = TcpSocket(connection, local, OURS, TcpCounters(bytes_sent=1000 + local))
+        kernel.news.append(Seen(connection, True, False, False))
+    kernel.opens(4)
+    kernel.sends(4, 50)
+    if with_news:
+        seen.hear()
+    else:
+        seen.read()
+    assert {one.local_port for one in seen.control} == told
+    assert {one.local_port for one in seen.open - seen.data} == told
+    seen.read()
+    assert seen.totals.sent_bytes == 50 + (1000 + STORE if with_news else 0)
+
+
 def test_totals_count_each_byte_once_over_reconnects() -> None:
     kernel = Kernel()
     seen = watching(kernel, with_news=False)
@@ -132,5 +156,5 @@ def test_a_list_that_lacks_a_connection_for_once_closes_none() -> None:
 def test_an_event_of_the_program_is_read_field_by_field() -> None:
     event = bytes([2, 1]) + (40000).to_bytes(2, "little") + (29500).to_bytes(2, "little") + bytes(2)
     event += bytes([10, 0, 0, 1]) + bytes([10, 0, 0, 2])
-    assert parse_event(event) == Seen(TcpConnection("10.0.0.1", 40000, "10.0.0.2", 29500), True, True)
+    assert parse_event(event) == Seen(TcpConnection("10.0.0.1", 40000, "10.0.0.2", 29500), True, True, True)
     assert not parse_event(bytes([3]) + event[1:]).is_open

@@ -45,8 +45,8 @@ class Rank:
         """Call an operation and wait for it at once."""
         self.wait(self.call(kind, size, **more))
 
-    def step(self) -> None:
-        part = {"calls": self.calls, "waits": self.waits}
+    def step(self, delayed_s: float = 0.0) -> None:
+        part = {"calls": self.calls, "waits": self.waits, "delayed_s": delayed_s}
         self.iterations.append({"start_s": self.start, "end_s": self.now, **part})
         self._begin()
 

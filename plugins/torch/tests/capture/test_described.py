@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 import echelon
@@ -35,6 +36,26 @@ def refused(directory: Path, *ranks: Rank) -> str:
     done = CliRunner().invoke(app, ["capture", "--records", "-o", str(out)])
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     return done.stderr
+
+
+def runs_on_fluid(job: Path) -> None:
+    """Run a job that agents recognise, without a program."""
+    scenario = {
+        "scenario": "alone",
+        "fabric": {
+            "fabric": "one",
+            "hosts": ["h1", "h2"],
+            "switches": ["s"],
+            "links": [{"between": [host, "s"], "rate": "100 Mbit/s", "delay": "1 us"} for host in ("h1", "h2")],
+        },
+        "jobs": [{"file": str(job)}],
+        "policies": ["fair"],
+        "iterations": 2,
+    }
+    file, out = job.with_name("scenario.yaml"), job.with_name("out")
+    file.write_text(yaml.safe_dump(scenario))
+    done = CliRunner().invoke(app, ["run", str(file), "--target", "fluid", "-o", str(out)])
+    assert done.exit_code == 0, done.output
 
 
 def sent(job: echelon.Job) -> dict[tuple[str, str], int]:
@@ -123,9 +144,11 @@ def test_the_idle_gap_that_tells_iterations_apart(tmp_path: Path) -> None:
     recognition = load_job_spec(job).recognition
     # Rank 0 is silent for 50 ms in front of the last iteration, rank 1 for 40 ms.
     assert (recognition.by, recognition.idle_gap) == ("agent", Fraction(20, 1000))
+    assert recognition.iterations == "silence"
+    runs_on_fluid(job)
 
 
-def test_no_idle_gap_where_a_rank_is_silent_within_its_iteration(tmp_path: Path) -> None:
+def test_iterations_go_by_bytes_where_a_rank_is_silent_within_its_iteration(tmp_path: Path) -> None:
     ranks = [Rank(0, 2), Rank(1, 2)]
     for own in ranks:
         for _ in range(3):
@@ -136,10 +159,67 @@ def test_no_idle_gap_where_a_rank_is_silent_within_its_iteration(tmp_path: Path)
             own.step()
     out, job = write(tmp_path / "capture", *ranks), tmp_path / "job.yaml"
     done = CliRunner().invoke(app, ["capture", "--records", "-o", str(out), "--job", str(job), "--for-agent"])
-    assert (done.exit_code, job.exists()) == (2, False)
-    assert "as little as 50 ms between two iterations, and for up to 40 ms within" in done.stderr
+    assert done.exit_code == 0, done.output
+    assert "as little as 50 ms between two, and up to 40 ms within one" in done.stdout
+    recognition = load_job_spec(job).recognition
+    # Iterations of 1.09 s: whatever is silent for longer has stopped.
+    assert (recognition.iterations, recognition.idle_gap) == ("bytes", Fraction(1091, 1000))
+    runs_on_fluid(job)
     done = CliRunner().invoke(app, ["capture", "--records", "-o", str(out), "--for-agent"])
     assert (done.exit_code, "--job" in done.stderr) == (2, True)
+
+
+def test_nodes_have_the_names_of_modules_and_the_summary_their_spread(tmp_path: Path) -> None:
+    ranks = [Rank(0, 2), Rank(1, 2)]
+    for own in ranks:
+        for first_s in (0.1, 0.2, 0.3):
+            own.compute(first_s)
+            own.both("all-reduce", 1000, module="layers.0.mlp/down")
+            own.compute(0.05)
+            own.both("all-reduce", 1000, module="layers.0.mlp/down", backward=True)
+            own.step()
+    described, job = describe(tmp_path, *ranks)
+    names = [unit.name for unit in job.computes if unit.worker == "h1"]
+    assert names[0].startswith("n1-layers.0.mlp_down-r0")
+    assert any(name.endswith("-layers.0.mlp_down.backward-r0") for name in names)
+    first, _, second, _ = described["by_rank"][0]["computing"]
+    assert first == {
+        "before": "layers.0.mlp/down", "used_s": 0.2, "median": 0.2, "p10": 0.12, "p90": 0.28, "mean": 0.2
+    }  # fmt: skip
+    assert second["before"] == "layers.0.mlp/down.backward"
+
+
+@pytest.mark.parametrize(("delayed_s", "warns"), [(0.02, False), (0.06, True)])
+def test_a_busy_machine_is_said_with_figures(tmp_path: Path, delayed_s: float, warns: bool) -> None:
+    ranks = [Rank(0, 2), Rank(1, 2)]
+    for own in ranks:
+        for _ in range(3):
+            own.compute(0.1)
+            own.both("all-reduce", 1000)
+            own.step(delayed_s if own.rank else 0)
+    out, job = write(tmp_path / "capture", *ranks), tmp_path / "job.yaml"
+    done = CliRunner().invoke(app, ["capture", "--records", "-o", str(out), "--job", str(job)])
+    assert done.exit_code == 0, done.output
+    for text in (done.stdout, job.read_text(encoding="utf-8")):
+        assert ("waited for a processor: rank 1 60 of 600 ms (10%)" in text) == warns
+        assert "rank 0 0" not in text
+
+
+def test_gradients_that_are_averaged_behind_the_backward_pass_are_data_parallel(tmp_path: Path) -> None:
+    """As in a program of two dimensions without DDP: tensor parallelism in both passes, then an all-reduce for data."""
+    groups = {"tp": [0, 1], "tp2": [2, 3], "dp": [0, 2], "dp2": [1, 3]}
+    ranks = [Rank(number, 4, groups) for number in range(4)]
+    for own in ranks:
+        tp, dp = ("tp", "tp2")[own.rank // 2], ("dp", "dp2")[own.rank % 2]
+        own.both("all-reduce", 5000, group=tp)
+        own.both("all-reduce", 5000, group=tp, backward=True)
+        own.both("all-reduce", 3000, group=dp)
+        own.both("all-reduce", 900, group=dp)
+        own.step()
+    described, _ = describe(tmp_path, *ranks)
+    found = {each["paradigm"]: each["because"] for each in described["paradigms"]}
+    assert found.keys() == {"tensor", "data"}
+    assert "behind the backward pass" in found["data"]
 
 
 def test_iterations_that_do_something_else_are_left_out(tmp_path: Path) -> None:

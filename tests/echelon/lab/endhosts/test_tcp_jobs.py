@@ -153,13 +153,13 @@ def test_losses_are_made_good(clock: Any, toy_hub: Any) -> None:
 # --- through switches, with a controller ----------------------------------------------------------------------------
 
 
-def pair() -> Scenario:
+def pair(idle_gap_s: Fraction = Fraction(1, 4), iterations: str = "silence") -> Scenario:
     """Return the committed scenario `dp_pair` at a quarter of its sizes and times, over TCP."""
     made = load_scenario(TOPOLOGIES / "scenarios" / "dp_pair.yaml")
     specs = {}
     for name, spec in made.specs.items():
         data = Data(compute="500 ms", gradient="625 kB")  # type: ignore[arg-type]
-        recognition = RECOGNITION.model_copy(update={"idle_gap": Fraction(1, 4)})
+        recognition = RECOGNITION.model_copy(update={"idle_gap": idle_gap_s, "iterations": iterations})
         specs[name] = spec.model_copy(update={"data": data, "recognition": recognition, "start": spec.start / 4})
     jobs = tuple(build_job(spec) for spec in specs.values())
     return replace(made, jobs=jobs, specs=specs, iterations=5)
@@ -179,9 +179,13 @@ def mean_iteration_s(result: PolicyRun) -> float:
     return sum(times) / len(times)
 
 
-def test_jobs_over_tcp_are_ranked_by_their_bytes() -> None:
-    """Ranking works as over the shim's transport: echelon lets two jobs fall into step, fair keeps them contending."""
-    scenario = pair()
+@pytest.mark.parametrize(("idle_gap_s", "iterations"), [(Fraction(1, 4), "silence"), (Fraction(60), "bytes")])
+def test_jobs_over_tcp_are_ranked_by_their_bytes(idle_gap_s: Fraction, iterations: str) -> None:
+    """Ranking works as over the shim's transport: echelon lets two jobs fall into step, fair keeps them contending.
+
+    By bytes, there is no silence of a minute anywhere.
+    """
+    scenario = pair(idle_gap_s, iterations)
     fair, echelon = run(scenario, "fair"), run(scenario, "echelon")
     # The switches saw the flows of every iteration begin and end: four of each.
     for result in (fair, echelon):
@@ -191,6 +195,12 @@ def test_jobs_over_tcp_are_ranked_by_their_bytes() -> None:
     # Alone 1 s, and headers of 4.5 %; two in step do not meet. In each other's way: 1.5 s.
     assert mean_iteration_s(echelon) < 1.12
     assert mean_iteration_s(fair) > 1.4
+
+
+def test_without_silence_and_bytes_no_second_iteration_is_seen() -> None:
+    result = run(pair(Fraction(60)), "echelon")
+    finished = sum(len(record.finished) for record in result.records.values())
+    assert all(switch.digests < 0.6 * 2 * 4 * finished for switch in result.switches.values())
 
 
 @pytest.mark.parametrize("policy", ["fair", "varys", "echelon"])

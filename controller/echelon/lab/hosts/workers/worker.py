@@ -21,14 +21,9 @@ from echelon.jobs import analysis
 from echelon.jobs.graph import ComputeUnit, Flow, Job
 from echelon.lab.hosts.loop import RealTimeLoop
 from echelon.lab.hosts.workers import messages
-from echelon.lab.hosts.workers.sockets import (
-    ConstantRateSender,
-    Discard,
-    FlowEvents,
-    SocketCarrier,
-    shim_carriers,
-    tcp_carriers,
-)
+from echelon.lab.hosts.workers.datagrams import DatagramCarrier, shim_carriers
+from echelon.lab.hosts.workers.shim_sockets import ShimSocketCarrier
+from echelon.lab.hosts.workers.sockets import ConstantRateSender, Discard, FlowEvents, TcpSocketCarrier, tcp_carriers
 
 _REQUEST = struct.Struct("=q")
 _BURNING = Path(__file__).with_name("burning.py")
@@ -229,6 +224,10 @@ class WorkerExecution:
             out.append(WorkerFinished(self.iteration))
         return out
 
+
+SocketCarrier = DatagramCarrier | ShimSocketCarrier | TcpSocketCarrier
+"""One job's flows at one host. First open, then connect when all hosts are open, then send. Flows to the same host
+follow each other in the order of their starts."""
 
 _CARRIERS: Mapping[type[messages.Carriage], Callable[..., Mapping[str, SocketCarrier]]] = {
     messages.ShimCarriage: shim_carriers,

@@ -18,15 +18,11 @@ from echelon.jobs.graph import ComputeUnit, Flow, Job
 from echelon.lab.endhosts.ranks import CONTROL
 from echelon.lab.endhosts.shim import SHIM_PORT, SHIM_VERSION, DataSegment, ShimPayloads, flow_key
 from echelon.lab.hosts.loop import RealTimeLoop
+from echelon.lab.hosts.workers.datagrams import shim_carriers
 from echelon.lab.hosts.workers.messages import Assignment, ShimCarriage, TcpCarriage
-from echelon.lab.hosts.workers.sockets import (
-    Datagram,
-    FlowEvents,
-    PacedSockets,
-    SocketCarrier,
-    shim_carriers,
-    tcp_carriers,
-)
+from echelon.lab.hosts.workers.shim_sockets import Datagram, PacedSockets, python_carriers
+from echelon.lab.hosts.workers.sockets import FlowEvents, tcp_carriers
+from echelon.lab.hosts.workers.worker import SocketCarrier
 from echelon.lowering.at_hosts import HostRule
 from echelon.lowering.identity import ShimIdentity
 from echelon.processes import ECT0
@@ -123,11 +119,25 @@ def pair(opened: Any, carriage: Any, stop_after: int, **others: Any) -> Iterator
         yield loop, carriers, recorders, addresses
 
 
+def one_in_c(loop: RealTimeLoop, of: Assignment, *given: Any) -> Any:
+    """Open h1's sockets in C, those of h2 in Python."""
+    return (shim_carriers if of.host == "h1" else python_carriers)(loop, of, *given)
+
+
+def one_in_python(loop: RealTimeLoop, of: Assignment, *given: Any) -> Any:
+    """Open h1's sockets in Python, those of h2 in C."""
+    return (python_carriers if of.host == "h1" else shim_carriers)(loop, of, *given)
+
+
+SHIMS = [shim_carriers, python_carriers, one_in_c, one_in_python]
+KINDS = pytest.mark.parametrize(("kind", "carriage"), [*((kind, SHIM) for kind in SHIMS), (tcp_carriers, TCP)])
+
+
 def flow(name: str) -> Flow:
     return next(flow for flow in JOB.flows if flow.name == name)
 
 
-@pytest.mark.parametrize(("kind", "carriage"), [(shim_carriers, SHIM), (tcp_carriers, TCP)])
+@KINDS
 def test_every_flow_is_started_received_and_known_to_be(kind: Any, carriage: Any) -> None:
     with pair(kind, carriage, len(SIZES)) as (loop, carriers, recorders, _):
         for name in SIZES:
@@ -146,7 +156,7 @@ def test_every_flow_is_started_received_and_known_to_be(kind: Any, carriage: Any
         assert all(carrier.counts.retransmitted == 0 for carrier in carriers.values())
 
 
-@pytest.mark.parametrize(("kind", "carriage"), [(shim_carriers, SHIM), (tcp_carriers, TCP)])
+@KINDS
 def test_a_flow_of_the_next_iteration_may_come_early(kind: Any, carriage: Any) -> None:
     """The flow comes before its host was told to begin that iteration: there, it is still iteration 1."""
     with pair(kind, carriage, len(SIZES)) as (loop, carriers, recorders, _):
@@ -167,10 +177,11 @@ def test_flows_over_tcp_follow_each_other() -> None:
         assert recorders["h1"].sent == list(SIZES)
 
 
-def test_lost_packets_are_sent_again() -> None:
+@pytest.mark.parametrize("kind", SHIMS)
+def test_lost_packets_are_sent_again(kind: Any) -> None:
     """The receive buffer holds a few packets: those that find it full are gone."""
     begins = {("job", "f"): 500}
-    with pair(shim_carriers, SHIM, 1, window_packets=500, initial_window_packets=begins, rate_bps=10**10) as (
+    with pair(kind, SHIM, 1, window_packets=500, initial_window_packets=begins, rate_bps=10**10) as (
         loop,
         carriers,
         recorders,
@@ -184,12 +195,13 @@ def test_lost_packets_are_sent_again() -> None:
         assert recorders["h2"].received == [("f", 1)]
 
 
-def test_packets_of_nobody_change_nothing() -> None:
+@pytest.mark.parametrize("kind", SHIMS)
+def test_packets_of_nobody_change_nothing(kind: Any) -> None:
     def data(key: bytes) -> bytes:
         return ShimPayloads(key).data(DataSegment(100, 142))
 
     other_version = bytes([(SHIM_VERSION + 1) << 4])
-    with pair(shim_carriers, SHIM, 1) as (loop, carriers, recorders, addresses):
+    with pair(kind, SHIM, 1) as (loop, carriers, recorders, addresses):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
             for payload in (
                 b"",
@@ -230,6 +242,17 @@ def test_frames_go_out_at_the_hosts_rate_and_in_order() -> None:
     assert all(at_ns >= began_ns + number * 1_000_000 for number, at_ns in arrivals)
 
 
+@pytest.mark.parametrize("kind", SHIMS)
+def test_a_flow_takes_no_less_than_its_hosts_rate_allows(kind: Any) -> None:
+    """240 packets wait for their turns behind the first; how much later the last one is depends on the machine."""
+    begins = {("job", "f"): 500}
+    with pair(kind, SHIM, 1, window_packets=500, initial_window_packets=begins, rate_bps=50_000_000) as made:
+        loop, carriers, recorders, _ = made
+        carriers["h1"].send(flow("f"), 1)
+        loop.run()
+        assert recorders["h2"].times[0] - recorders["h1"].times[0] >= 239 * 200_000
+
+
 def test_datagrams_carry_their_code_point() -> None:
     loop, addresses, code_points = RealTimeLoop(), places(), (0, 8, 56, 0, 24)
     with ExitStack() as sockets, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
@@ -246,30 +269,33 @@ def test_datagrams_carry_their_code_point() -> None:
             assert (payload[0], tos[0]) == (number, code_point << 2 | ECT0)
 
 
-def test_a_host_that_ranks_marks_data_by_its_rules_and_acknowledgements_as_control() -> None:
+@pytest.mark.parametrize("kind", [shim_carriers, python_carriers])
+def test_a_host_that_ranks_marks_data_by_its_rules_and_acknowledgements_as_control(kind: Any) -> None:
     loop, addresses = RealTimeLoop(), places()
+    queues = {"f": 3, "g": 5}
     rules = tuple(
         HostRule("job", name, "h1", ShimIdentity(SHIM.number, SHIM.flows[name]), queue=queue)
-        for name, queue in (("f", 3), ("g", 5))
+        for name, queue in queues.items()
     )
-    sent: dict[str, set[int]] = {"h1": set(), "h2": set()}
-    recorders = {host: Recorder(2, loop) for host in addresses}
-    with ExitStack() as sockets:
-        carriers = {}
-        for host, recorder in recorders.items():
-            of = replace(assignment(host, addresses), rules=rules if host == "h1" else ())
-            carriers[host] = shim_carriers(loop, of, {"job": (JOB, SHIM, recorder.events)}, sockets)["job"]
-            outgoing, give = carriers[host].sockets.outgoing, carriers[host].sockets.outgoing.send  # type: ignore[attr-defined]
-
-            def noted(datagram: Datagram, host: str = host, give: Any = give) -> None:
-                sent[host].add(datagram.code_point)
-                give(datagram)
-
-            outgoing.send = noted
-        for name in ("f", "g"):
-            carriers["h1"].send(flow(name), 1)
+    with ExitStack() as sockets, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind((addresses["h2"], SHIM_PORT))
+        peer.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        peer.settimeout(PATIENCE_NS / 1e9)
+        of = replace(assignment("h1", addresses), rules=rules)
+        carrier = kind(loop, of, {"job": (JOB, SHIM, Recorder(1, loop).events)}, sockets)["job"]
+        for name in queues:
+            carrier.send(flow(name), 1)
+        peer.sendto(
+            ShimPayloads(flow_key(1, 7, SHIM.flows["back"])).data(DataSegment(142, 142)), (addresses["h1"], SHIM_PORT)
+        )
+        loop.at(loop.now_ns + 100_000_000, loop.stop)
         loop.run()
-    assert sent == {"h1": {3 << 3, 5 << 3}, "h2": {CONTROL}}
+        seen = set()
+        for _ in range(3):
+            payload, [(_, _, tos)], _, _ = peer.recvmsg(2000, 100)
+            seen.add((int.from_bytes(payload[4:6], "big"), tos[0]))
+    expected = {(SHIM.flows[name], queue << 5 | ECT0) for name, queue in queues.items()}
+    assert seen == expected | {(SHIM.flows["back"], CONTROL << 2 | ECT0)}
 
 
 def test_a_connection_that_cannot_be_made_is_named() -> None:

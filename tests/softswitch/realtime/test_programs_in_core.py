@@ -1,4 +1,4 @@
-"""Ingress and egress in one function do what the two do one after the other, on every program there is."""
+"""Every program between the queues of the switch in real time does what it does with one packet after another."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from ctoolchain import compilers
 from softswitch import CloneSession, KeyElement, Program, Switch, TableError, load_program
+from softswitch.native import NativeProgram
+from softswitch.native.choice import Choice
 from softswitch.realtime import Core
 from softswitch.tm import PortScheduler
 
@@ -62,8 +65,8 @@ def fill(switch: Switch, seed: int) -> None:
                 table.insert(key, priority, action, arguments)
 
 
-def new_switch(program: Program) -> Switch:
-    switch = Switch(program, cpu_port=CPU_PORT, seed=1)
+def new_switch(program: Program, native: NativeProgram | None = None) -> Switch:
+    switch = Switch(program, cpu_port=CPU_PORT, seed=1, native=native)
     fill(switch, 3)
     # Copies have ports of their own: `process` lets none of them wait for another.
     switch.multicast_groups[1] = [(301, 1), (302, 2), (303, 3)]
@@ -101,22 +104,16 @@ def by_core(core: Core, port: int, data: bytes, now_ns: int) -> list[tuple[int, 
 
 
 @pytest.mark.parametrize("path", programs(), ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_a_packet_fares_the_same_in_one_function_as_in_two(path: Path) -> None:
+def test_packets_fare_in_the_queues_as_without_them(path: Path) -> None:
     program = loaded(path)
-    whole, halves = new_switch(program), new_switch(program)
-    core = Core(whole)
+    queued, at_once = new_switch(program), new_switch(program, Choice("auto", compilers()[-1:])(program))
+    core = Core(queued)
     for port in range(512):
         core.add(port, PortScheduler(None))
     for number, (port, data) in enumerate(frames(7, 200)):
         now_ns = number * 10**6
-        assert by_core(core, port, data, now_ns) == by_processing(halves, port, data, now_ns), data.hex()
+        assert by_core(core, port, data, now_ns) == by_processing(at_once, port, data, now_ns), data.hex()
     assert core.account.missing == 0
-    assert whole.stats == halves.stats
-    for name, register in whole.registers.items():
-        assert register.cells == halves.registers[name].cells
-
-
-def test_some_programs_are_fused_and_some_cannot_be() -> None:
-    fused = {path.stem for path in programs() if new_switch(loaded(path)).forward is not None}
-    assert {"echelon", "everything", "matching"} <= fused
-    assert "replicate" not in fused  # its egress clones and recirculates
+    assert queued.stats == at_once.stats
+    for name, register in queued.registers.items():
+        assert register.cells == list(at_once.registers[name].cells)

@@ -1,0 +1,52 @@
+"""The ports at which the stores of a job's processes listen, from what launchers tell these processes.
+
+A store (TCPStore) and a rendezvous of torchrun listen at a port that every rank has to know before it has a connection:
+launchers write it into the environment of ranks, and users into the command line of the launcher. Who opens a
+connection to such a port asks a store; collectives listen at ports of the kernel's choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+_VARIABLES = ("MASTER_PORT", "PET_MASTER_PORT", "PET_RDZV_ENDPOINT")
+"""What torchrun tells its ranks, and what is told to torchrun."""
+_OPTIONS = ("--master-port", "--rdzv-endpoint")
+_RENDEZVOUS_PORT = 29400
+"""That of an endpoint of torchrun which names none."""
+
+
+def store_ports(processes: Iterable[int], proc: Path = Path("/proc")) -> frozenset[int]:
+    """Return the ports of stores that these processes know, as far as this process may see what they were told."""
+    found: set[int] = set()
+    for process in processes:
+        with suppress(OSError):
+            found.update(_of_words((proc / str(process) / "cmdline").read_bytes().decode(errors="replace").split("\0")))
+        with suppress(OSError):
+            found.update(_of_environment((proc / str(process) / "environ").read_bytes().decode(errors="replace")))
+    return frozenset(found)
+
+
+def _of_environment(environment: str) -> Iterator[int]:
+    for line in environment.split("\0"):
+        name, _, value = line.partition("=")
+        if name in _VARIABLES:
+            yield from _port(value, is_endpoint=name.endswith("ENDPOINT"))
+
+
+def _of_words(words: Sequence[str]) -> Iterator[int]:
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        # Options of torchrun have hyphens or underscores.
+        option, given, value = word.replace("_", "-").partition("=")
+        if option in _OPTIONS:
+            yield from _port(value if given else following, is_endpoint=option.endswith("endpoint"))
+
+
+def _port(value: str, *, is_endpoint: bool) -> Iterator[int]:
+    host, colon, digits = value.rpartition(":")
+    if is_endpoint and not colon and value and not value.isdecimal():
+        yield _RENDEZVOUS_PORT
+    elif digits.isdecimal() and 0 < int(digits) < 1 << 16 and (not host or is_endpoint):
+        yield int(digits)

@@ -1,0 +1,408 @@
+"""Statements of actions, parser states and the deparser, resolved once to functions of a packet."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from softswitch import ir
+from softswitch.trace import events
+from softswitch.v1model import LOOP_LIMIT, OPERATORS, check_jumps, check_primitive
+
+from .calculations import calculated
+from .expressions import Expressions, OneHeader, unmasked
+from .packet import Done, HeaderSlots, PacketState, Slots, Unfit, placed
+
+_WORD = (1 << 64) - 1
+
+
+class PipelineLeft(Exception):  # noqa: N818
+    """The pipeline ends here, but not the packet."""
+
+
+class PlainStatements:
+    """The reader of statements. ``kind`` says where they are: in the parser, in ingress, in egress or in the deparser.
+
+    The method for each primitive is named after it and takes its arguments.
+    """
+
+    def __init__(self, slots: Slots, kind: str) -> None:
+        self.slots = slots
+        self.program = slots.program
+        self.kind = kind
+        self.expressions = Expressions(slots, in_parser=kind == "parser")
+        self.value, self.target = self.expressions.value, self.expressions.target
+
+    def body(self, body: tuple[ir.Primitive, ...]) -> Done:
+        """Return the function for the statements of an action. Raises :class:`~softswitch.errors.ProgramError`."""
+        jumps = check_jumps(body)
+        steps = [self._jump(x, jumps[at]) if at in jumps else self.primitive(x) for at, x in enumerate(body)]
+        told = [_statement(primitive) for primitive in body]
+
+        def run(p: PacketState) -> None:
+            if p.tell is None:
+                for step in steps:
+                    step(p)
+            else:
+                for step, what in zip(steps, told, strict=True):
+                    p.tell(what)
+                    step(p)
+
+        def run_with_jumps(p: PacketState) -> None:
+            at = back = 0
+            while at < len(steps):
+                if p.tell is not None and at not in jumps:
+                    p.tell(told[at])
+                to = steps[at](p)
+                if to is not None and to <= at:
+                    back += 1
+                    if back > LOOP_LIMIT:
+                        p.drop("endless loop")
+                at = at + 1 if to is None else to
+
+        return run_with_jumps if jumps else run
+
+    def _jump(self, jump: ir.Primitive, to: int) -> Done:
+        if jump.op == "_jump":
+            return lambda p: to
+        with placed(jump.place):
+            condition = self.value(jump.args[0])
+        return lambda p: None if condition(p) else to
+
+    def primitive(self, primitive: ir.Primitive) -> Done:
+        """Return the function for one statement. Raises :class:`~softswitch.errors.ProgramError`."""
+        check_primitive(primitive, self.kind)
+        op, args = primitive.op, primitive.args
+        with placed(primitive.place):
+            if op in OPERATORS:
+                return self._assign(args[0], ir.Op(OPERATORS[op], *args[-2:]))
+            done: Done = getattr(self, f"_{op}")(*args)
+        return done
+
+    # ------------------------------------------------------------------------------------------------------- assignment
+
+    def _assign(self, target: ir.Expr, expr: ir.Expr) -> Done:
+        put = self.target(target)
+        if not isinstance(target, ir.FieldRef):
+            value = self.value(expr)
+            return lambda p: put(p, value(p))
+        slot = self.slots.field(target.header, target.field)
+        at, mask, half, value = slot.at, slot.mask, slot.half, self.value(unmasked(expr, slot.mask))
+
+        def assign(p: PacketState) -> None:
+            new = value(p)
+            if p.tell is not None:
+                put(p, new)
+            p.values[at] = (new + half & mask) - half
+
+        return assign
+
+    _modify_field = _assign
+
+    def _assign_VL(self, target: ir.Expr, source: ir.Expr) -> Done:  # noqa: N802
+        to, of = self.expressions.varying(target), self.expressions.varying(source)
+        if to is None or of is None:
+            raise Unfit("both arguments must be variable-length fields")
+        put, value = to.put(), of.get()
+        return lambda p: put(p, value(p))
+
+    def _assign_header(self, target: ir.Expr, source: ir.Expr) -> Done:
+        to, of = (self.expressions.header(expr, metadata=True) for expr in (target, source))
+        targets, sources = self.expressions.alternatives(target), self.expressions.alternatives(source)
+        if any(held.header.metadata for held in (*targets, *sources)):
+            return self._copy_fields(to, of, targets, sources)
+
+        def copy(p: PacketState) -> None:
+            destination, origin = to(p), of(p)
+            if destination is not None and origin is not None and destination is not origin:
+                if p.values[origin.start] and origin not in destination.union:
+                    destination.end_others(p)
+                destination.copy_from(p, origin)
+
+        return copy
+
+    _copy_header = _assign_header
+
+    def _copy_fields(
+        self, to: OneHeader, of: OneHeader, targets: list[HeaderSlots], sources: list[HeaderSlots]
+    ) -> Done:
+        """Copy fields where one of the two is metadata, which is always valid."""
+        for held in (*targets, *sources):
+            if [slot.field.width for slot in held.fields] != [slot.field.width for slot in sources[0].fields]:
+                raise Unfit(f"'{held.header.name}' and '{sources[0].header.name}' have different fields")
+        puts = {held.header.name: [slot.put() for slot in held.fields] for held in targets}
+
+        def copy(p: PacketState) -> None:
+            destination, origin = to(p), of(p)
+            if destination is not None and origin is not None:
+                if not p.values[destination.start]:
+                    destination.validate(p)
+                for put, slot in zip(puts[destination.header.name], origin.fields, strict=True):
+                    put(p, p.values[slot.at])
+
+        return copy
+
+    def _assign_union(self, target: ir.Expr, source: ir.Expr) -> Done:
+        to, of = self.expressions.headers(target), self.expressions.headers(source)
+
+        def copy(p: PacketState) -> None:
+            for destination, origin in zip(to(p) or (), of(p) or (), strict=False):
+                if destination is not origin:
+                    destination.copy_from(p, origin)
+
+        return copy
+
+    # ----------------------------------------------------------------------------------------------- headers and stacks
+
+    def _add_header(self, target: ir.Expr, counted: bool = True) -> Done:
+        header = self.expressions.header(target)
+
+        def add(p: PacketState) -> None:
+            held = header(p)
+            if held is not None and not p.values[held.start]:
+                held.validate(p)
+                if counted:
+                    p.grown += held.size(p)
+
+        return add
+
+    def _add_header_fast(self, target: ir.Expr) -> Done:
+        return self._add_header(target, counted=False)
+
+    def _remove_header(self, target: ir.Expr) -> Done:
+        header = self.expressions.header(target)
+
+        def remove(p: PacketState) -> None:
+            held = header(p)
+            if held is not None:
+                if p.values[held.start]:
+                    p.grown -= held.size(p)
+                held.invalidate(p)
+
+        return remove
+
+    def _assign_header_stack(self, target: ir.Expr, source: ir.Expr) -> Done:
+        copy, (to, of) = self._assign_union(target, source), (self._index(target), self._index(source))
+
+        def copy_all(p: PacketState) -> None:
+            p.values[to] = p.values[of]
+            copy(p)
+
+        return copy_all
+
+    _assign_union_stack = _assign_header_stack
+
+    def _index(self, stack: ir.Expr) -> int:
+        """Return the place of a stack's next index."""
+        if not isinstance(stack, (ir.StackRef, ir.UnionStackRef)):
+            raise Unfit("a header stack is expected")
+        return self.slots.next_index[stack.name]
+
+    def _push(self, stack: ir.Expr, count: ir.Expr, direction: int = 1) -> Done:
+        index, elements = self._index(stack), self.slots.elements(getattr(stack, "name", ""))
+        if not isinstance(count, ir.Const) or count.value < 0:
+            raise Unfit("a constant number of elements is expected")
+        size, by = len(elements), direction * count.value
+
+        def shift(p: PacketState) -> None:
+            p.values[index] = min(max(p.values[index] + by, 0), size)
+            for at in range(size)[::-direction]:
+                for member, held in enumerate(elements[at]):
+                    if 0 <= at - by < size:
+                        held.copy_from(p, elements[at - by][member])
+                    else:
+                        held.invalidate(p)
+
+        return shift if by else lambda p: None
+
+    def _pop(self, stack: ir.Expr, count: ir.Expr) -> Done:
+        return self._push(stack, count, -1)
+
+    # --------------------------------------------------------------------------------------- what becomes of the packet
+
+    def _drop(self) -> Done:
+        return self._mark(self.program.intrinsics["egress_spec"], self.program.intrinsics.get("mcast_grp"))
+
+    def _mark_to_drop(self, header: ir.Expr) -> Done:
+        """Mark the packet to be dropped. The argument may be p4c's copy of standard_metadata."""
+        known = self.program.headers[header.name] if isinstance(header, ir.HeaderRef) else None
+        if known is None or not known.metadata or known.type.field("egress_spec") is None:
+            raise Unfit("standard_metadata is expected")
+        group = None if known.type.field("mcast_grp") is None else ir.FieldRef(known.name, "mcast_grp")
+        return self._mark(ir.FieldRef(known.name, "egress_spec"), group)
+
+    def _mark(self, spec: ir.FieldRef, group: ir.FieldRef | None) -> Done:
+        port = self.slots.field(spec.header, spec.field).at
+        replicas = None if group is None else self.slots.field(group.header, group.field).at
+
+        def mark(p: PacketState) -> None:
+            p.values[port] = p.switch.drop_port
+            if replicas is not None:
+                p.values[replicas] = 0
+            if p.tell is not None:
+                p.tell(events.Marked())
+
+        return mark
+
+    @staticmethod
+    def _list(number: ir.Expr, known: Container[int]) -> int:
+        """Return the number of a list of fields."""
+        if not isinstance(number, ir.Const) or (number.value != 0 and number.value not in known):
+            raise Unfit(f"there is no list of fields with id {getattr(number, 'value', None)}")
+        return number.value
+
+    @staticmethod
+    def _note(name: str, value: int) -> Done:
+        return lambda p: setattr(p, name, value)
+
+    def _generate_digest(self, _receiver: ir.Expr, number: ir.Expr) -> Done:
+        return self._note("digest", self._list(number, self.program.digests))
+
+    def _resubmit(self, number: ir.Expr) -> Done:
+        return self._note("again", self._list(number, self.program.field_lists))
+
+    _recirculate = _resubmit
+
+    def _clone_ingress_pkt_to_egress(self, session: ir.Expr, number: ir.Expr) -> Done:
+        chosen, fields = self.value(session), self._list(number, self.program.field_lists)
+
+        def clone(p: PacketState) -> None:
+            p.clone, p.clone_list = chosen(p) & 0x7FFF | 0x8000, fields
+
+        return clone
+
+    _clone_egress_pkt_to_egress = _clone_ingress_pkt_to_egress
+
+    def _truncate(self, length: ir.Expr) -> Done:
+        limit = self.value(length)
+
+        def truncate(p: PacketState) -> None:
+            p.truncated = min(p.truncated, limit(p))
+
+        return truncate
+
+    def _assert(self, condition: ir.Expr, reason: str = "assert failed") -> Done:
+        holds = self.value(condition)
+        return lambda p: None if holds(p) else p.drop(reason)
+
+    def _assume(self, condition: ir.Expr) -> Done:
+        return self._assert(condition, "assume failed")
+
+    def _exit(self) -> Done:
+        def leave(p: PacketState) -> None:
+            raise PipelineLeft
+
+        return leave
+
+    def _no_op(self) -> Done:
+        return lambda p: None
+
+    # ------------------------------------------------------------------------------------------------------------ state
+
+    @staticmethod
+    def _object(expr: ir.Expr, kind: str) -> str:
+        if not isinstance(expr, ir.ObjectRef) or expr.kind != kind:
+            raise Unfit(f"a {kind.replace('_', ' ')} is expected")
+        return expr.name
+
+    def _count(self, array: ir.Expr, index: ir.Expr) -> Done:
+        name, chosen = self._object(array, "counter_array"), self.value(index)
+        if self.program.counters[name].table is not None:
+            raise Unfit(f"counter '{name}' is direct")
+
+        def count(p: PacketState) -> None:
+            counter, at = p.switch.counters[name], chosen(p)
+            if _in_range(p, at, counter.size, f"counter {name}"):
+                counter.packet_counts[at] += 1
+                counter.byte_counts[at] += len(p.data)
+                if p.tell is not None:
+                    p.tell(events.Counted(name, at))
+
+        return count
+
+    def _register_read(self, target: ir.Expr, array: ir.Expr, index: ir.Expr) -> Done:
+        put, name, chosen = self.target(target), self._object(array, "register_array"), self.value(index)
+
+        def read(p: PacketState) -> None:
+            register, at = p.switch.registers[name], chosen(p)
+            if _in_range(p, at, register.size, f"register {name}"):
+                if p.tell is not None:
+                    p.tell(events.RegisterRead(name, at, register.cells[at]))
+                put(p, register.cells[at])
+
+        return read
+
+    def _register_write(self, array: ir.Expr, index: ir.Expr, expr: ir.Expr) -> Done:
+        name, chosen, value = self._object(array, "register_array"), self.value(index), self.value(expr)
+        mask = (1 << self.program.registers[name].width) - 1
+
+        def write(p: PacketState) -> None:
+            register, at = p.switch.registers[name], chosen(p)
+            if _in_range(p, at, register.size, f"register {name}"):
+                new = value(p) & mask
+                if p.tell is not None:
+                    p.tell(events.RegisterWritten(name, at, register.cells[at], new))
+                register.cells[at] = new
+
+        return write
+
+    def _execute_meter(self, array: ir.Expr, index: ir.Expr, target: ir.Expr) -> Done:
+        name, chosen, put = self._object(array, "meter_array"), self.value(index), self.target(target)
+        if self.program.meters[name].table is not None:
+            raise Unfit(f"meter '{name}' is direct")
+
+        def execute(p: PacketState) -> None:
+            meter, at = p.switch.meters[name], chosen(p)
+            if _in_range(p, at, meter.size, f"meter {name}"):
+                put(p, meter.execute(at, len(p.data), p.now_ns))
+
+        return execute
+
+    # ------------------------------------------------------------------------------------- hashes, chance and messages
+
+    def _modify_field_with_hash_based_offset(
+        self, target: ir.Expr, base: ir.Expr, calculation: ir.Expr, size: ir.Expr
+    ) -> Done:
+        """Base, size and sum are taken modulo 2**64, as simple_switch does."""
+        put, first, limit = self.target(target), self.value(base), self.value(size)
+        value = calculated(self.slots, self.program.calculations[self._object(calculation, "calculation")])
+        return lambda p: put(p, (first(p) & _WORD) + value(p) % (limit(p) & _WORD or 1) & _WORD)
+
+    def _modify_field_rng_uniform(self, target: ir.Expr, least: ir.Expr, most: ir.Expr) -> Done:
+        put, low, high = self.target(target), self.value(least), self.value(most)
+
+        def draw(p: PacketState) -> None:
+            first, last = low(p) & _WORD, high(p) & _WORD
+            if first <= last:  # an empty interval leaves the destination unchanged
+                put(p, p.switch.random.randint(first, last))
+
+        return draw
+
+    def _log_msg(self, text: ir.Expr, values: ir.Expr) -> Done:
+        if not isinstance(text, ir.Text) or not isinstance(values, ir.Vector):
+            raise Unfit("a string and its values are expected")
+        message, items = text.value, [self.value(item) for item in values.items]
+
+        def log(p: PacketState) -> None:
+            given = [int(item(p)) for item in items]
+            if p.tell is not None:
+                p.tell(events.Logged(p.switch.filled(message, given)))
+            p.switch.log(message, *given)
+
+        return log
+
+
+def _statement(primitive: ir.Primitive) -> events.Statement:
+    origin = primitive.origin
+    if origin is None:
+        return events.Statement(primitive.op, None)
+    return events.Statement(origin.text or primitive.op, str(origin))
+
+
+def _in_range(p: PacketState, at: int, size: int, what: str) -> bool:
+    """Return whether an index is in range. One that is not is counted, and nothing else happens."""
+    if 0 <= at < size:
+        return True
+    if p.tell is not None:
+        p.tell(events.Overrun(what))
+    p.switch.overrun(what)
+    return False
