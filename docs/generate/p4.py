@@ -16,7 +16,12 @@ INTRODUCTION = """# P4 tables
 The tables, actions and digests of the P4 programs, from the committed P4Info. [The data plane](../data-plane.md#tables)
 says what each is for.
 """
-PROGRAMS = {"v1model": "softswitch and BMv2", "tna": "Tofino 1", "t2na": "Tofino 2", "dscp": "softswitch, as the target dscp"}
+PROGRAMS = {
+    "v1model": "softswitch and BMv2",
+    "tna": "Tofino 1",
+    "t2na": "Tofino 2",
+    "dscp": "softswitch, as the target dscp",
+}
 """The architecture of each program, and where it runs."""
 
 

@@ -30,6 +30,9 @@ STEPS = tuple(Fraction(part, 100) for part in (50, 90, 120, 150, 190, 240))
 
 The rank of a job that is on time grows from below -1 to 0 while it sends, and what it lost in former iterations lifts
 it. Of five choices, this one was best on eleven even seeds of `echelon evaluate` (docs/ranking-at-hosts.md)."""
+APART = 25
+"""How many times as far apart as in switches copies of a job are that start together. A switch sends the most urgent
+first, however little it is ahead; absolute levels tell two jobs apart only if a step is between them."""
 _MOVING, _STRICT = strict(MIN_SHARE), strict()
 
 
@@ -121,7 +124,9 @@ def _check_path(flow: FlowPlan, fabric: Fabric, able: Capabilities) -> None:
 def _rule(flow: FlowPlan, identity: Identity, able: Capabilities) -> HostRule:
     ranking, top = flow.ranking, 0
     if isinstance(ranking, Deadline) and ranking.relative is not None:
-        ranking = replace(ranking, relative=replace(ranking.relative, steps=STEPS))
+        relative = ranking.relative
+        head_start = relative.head_start + (APART - 1) * relative.apart
+        ranking = replace(ranking, relative=replace(relative, steps=STEPS, head_start=head_start))
         top = round(TOP * constants()["RANK_UNIT"])
     numbers = _Numbers(able.units)
     action, arguments = ranking.action(numbers)

@@ -48,6 +48,8 @@ class JobFacts:
     """The largest e - d of its flows in an iteration alone on the fabric, with d from the reference in use."""
     behind: Fraction = Fraction(0)
     """What is taken off its relative rank, in its units, to tell it from copies that start together."""
+    has_copies: bool = False
+    """Whether an iteration of another job takes as long alone."""
 
     @cached_property
     def period_s(self) -> Fraction:
@@ -210,7 +212,8 @@ class Blended:
 
 
 def _relative(rule: Rule, facts: JobFacts) -> Levels:
-    relative = Relative(facts.unit_s(rule), facts.head_start(rule), facts.latest_alone_s, facts.alone_s / IDLE, STEPS)
+    head_start, apart = facts.head_start(rule), facts.behind if facts.has_copies else Fraction(0)
+    relative = Relative(facts.unit_s(rule), head_start, facts.latest_alone_s, facts.alone_s / IDLE, STEPS, apart)
     return Levels((), relative=relative, latest=rule.latest, left=rule.left, together=rule.together)
 
 

@@ -46,6 +46,8 @@ class Relative:
     idle_s: Fraction
     """The time after which a flow that has not sent has left the port."""
     steps: tuple[Fraction, ...]
+    apart: Fraction = Fraction(0)
+    """The part of `head_start` that only tells the job apart from copies that start together; 0: it has none."""
 
     def __hash__(self) -> int:
         """Return a hash of what differs from job to job. Hashes of all the fractions take longer than the profile."""

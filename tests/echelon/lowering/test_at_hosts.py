@@ -84,7 +84,7 @@ def test_packets_go_the_way_of_the_plan() -> None:
 
 @pytest.mark.parametrize("order", ["left", "normalised"])
 def test_hosts_have_what_switches_that_rank_would_have(order: str) -> None:
-    """All but the steps of a relative rank, which hosts do not compare with others."""
+    """All but the steps of a relative rank, which hosts do not compare with others, and how far copies are apart."""
     plan, jobs = planned(order=order)
     made, _ = lowered(plan, RACK, jobs)
     _, intents = lowered(plan, RACK, jobs, SOFTSWITCH)
@@ -105,9 +105,12 @@ def test_hosts_have_what_switches_that_rank_would_have(order: str) -> None:
         }
         if order == "left":
             (period,) = of_profile["period"]
-            assert (rule.factor, rule.factor_shift, rule.rank_at_zero, rule.alone_us) == tuple(
-                period[name] for name in ("factor", "factor_shift", "rank_at_zero", "alone_tardiness_us")
+            assert (rule.factor, rule.factor_shift, rule.alone_us) == tuple(
+                period[name] for name in ("factor", "factor_shift", "alone_tardiness_us")
             )
+            # The second of two copies is 2/1000 of the unit behind in a switch, and 50/1000 at hosts.
+            further = Fraction(48, 1000) * 65536 * (rule.job == "job1")
+            assert abs(period["rank_at_zero"] - rule.rank_at_zero - further) <= 1
         else:
             assert rule.factor == 0
             assert {step.queue: step.lowest for step in rule.levels} == {

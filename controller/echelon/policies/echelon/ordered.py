@@ -87,7 +87,10 @@ class Ordered:
         fast = repeat(self._capacities)
         due = self._references.plan(rows(alone.values(), of_jobs.values(), fast))
         place = [places.get(name, 0) % _PLACES for name in of_jobs]
-        self._jobs = self._facts.update(rows(alone.values(), of_jobs.values(), due.values(), fast, place))
+        alone_s = [duration_s(record) for record in alone.values()]
+        times = Counter(alone_s)
+        copied = (times[time_s] > 1 for time_s in alone_s)
+        self._jobs = self._facts.update(rows(alone.values(), of_jobs.values(), due.values(), fast, place, copied))
         levels = self._levels = self._order.levels(self._jobs)
         level = map(levels.__getitem__, of_jobs)
         plan = Plan.of_jobs(
@@ -156,6 +159,7 @@ def _facts(
     due: Dues,
     capacities: Mapping[Link, Fraction],
     place: int,
+    has_copies: bool,
 ) -> JobFacts:
     alone_s = duration_s(alone)
     if alone_s <= 0:
@@ -175,6 +179,7 @@ def _facts(
         sum(busy_s, Fraction(0)),
         latest_alone_s(alone, due),
         SEPARATION * place,
+        has_copies,
     )
 
 

@@ -83,6 +83,8 @@ class HostRanking:
         two kinds.
         """
         of_segments = [(rule, rule.identity) for rule in rules if isinstance(rule.identity, SegmentIdentity)]
+        if unknown := next((rule.job for rule, segment in of_segments if segment.by_bytes), None):
+            raise AgentError(f"job {unknown}: hosts tell iterations apart by silence (leave out 'iterations: bytes')")
         connections: dict[bytes, bytes] = {}
         flows: list[bytes] = []
         heads: set[str] = set()
