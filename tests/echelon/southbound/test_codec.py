@@ -103,6 +103,24 @@ EXTREMES = (
         (("src", (1 << 32) - 1), ("dst", 0), ("src_port", 65535), ("dst_port", 0)),
         (ActionCall("set_answered", (("answered", (1 << 14) - 1),)),),
     ),
+    TableEntry(
+        "roce_connection",
+        (("dst", (1 << 32) - 1), ("queue_pair", (1 << 24) - 1)),
+        (
+            ActionCall(
+                "set_queue_pair_4096",
+                (
+                    ("connection", (1 << 14) - 1),
+                    ("job", 0),
+                    ("is_head", 1),
+                    ("gap_us", (1 << 32) - 1),
+                    ("head_bytes", 0),
+                    ("queue_pair", (1 << 14) - 1),
+                ),
+            ),
+        ),
+    ),
+    TableEntry("roce_to_dscp", (("queue", 7),), (ActionCall("set_dscp", (("dscp", 63),)),)),
     TableEntry("shim_flow", (("job", 0), ("flow", 65535)), (ActionCall("set_flow", (("flow", 0),)),)),
 )
 
