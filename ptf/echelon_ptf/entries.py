@@ -244,6 +244,7 @@ def queue_pair(
         is_head=1,
         gap_us=gap_us,
         head_bytes=head_bytes,
+        whole_bytes=0,
         queue_pair=number if numbers is None else numbers,
     )
 

@@ -93,7 +93,7 @@ class DataPlane(ABC):
     ) -> None:
         """Add a queue pair, given its host and number, of a connection with packet numbers of its own."""
         at = self.ingress + "classifier."
-        timing = [ticks(gap_us) if self.is_tna else gap_us, head_bytes]
+        timing = [ticks(gap_us), head_bytes] if self.is_tna else [gap_us, head_bytes, 0]
         own = number if numbers_of is None else numbers_of
         self.insert(at + "roce_connection", end, f"{at}set_queue_pair_{mtu}", [number, number, 1, *timing, own])
 

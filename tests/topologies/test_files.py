@@ -31,6 +31,7 @@ TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 
 COMMANDS: dict[str, Sequence[str]] = {
     "one_tor.yaml": ("one-tor",),
+    "one_tor_10.yaml": ("one-tor", "--servers", "10", "--rate", "1 Gbit/s"),
     "thesis_a.yaml": ("thesis-a",),
     "thesis_b.yaml": ("thesis-b",),
     "dumbbell_2.yaml": ("dumbbell", "--pairs", "2"),

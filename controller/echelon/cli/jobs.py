@@ -175,7 +175,7 @@ def env(client: Client, name: Name) -> Answer:
     The classes are those of the plan in force. Where switches recognise the job's packets, nothing of it is needed.
     Status 1 means that the policy gives the job's flows no class that lasts.
 
-    Example: eval "$(echelon job env bert)"
+    Example: echelon job env bert
     """
     return client.classes(name), _show_environment
 

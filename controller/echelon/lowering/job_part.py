@@ -162,7 +162,8 @@ class _JobAtSwitch:
             )
         ]
         entries = (*(flow.entry for flow in known), *classifiers, *connections)
-        return LoweredJob(Part(self.numbers.job, entries, tuple(known)), self.profiles, len(connections))
+        recognised = sum(len(connection.segment.five_tuples) for connection in self.connections.values())
+        return LoweredJob(Part(self.numbers.job, entries, tuple(known)), self.profiles, recognised)
 
     def _flow_entry(self, number: int, flow: FlowPlan) -> TableEntry:
         following = flow.path[flow.path.index(self.switch) + 1]

@@ -34,7 +34,7 @@ class DscpLauncher(SoftswitchLauncher):
     target = "dscp"
 
 
-class Dscp(Target[DscpOptions]):
+class DscpTarget(Target[DscpOptions]):
     """The target `dscp`."""
 
     name = "dscp"

@@ -115,6 +115,7 @@ EXTREMES = (
                     ("is_head", 1),
                     ("gap_us", (1 << 32) - 1),
                     ("head_bytes", 0),
+                    ("whole_bytes", (1 << 32) - 1),
                     ("queue_pair", (1 << 14) - 1),
                 ),
             ),

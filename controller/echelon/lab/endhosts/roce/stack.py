@@ -9,7 +9,7 @@ from zlib import crc32
 from echelon.lab.endhosts.roce.frames import ACKNOWLEDGE, NUMBERS, Packet, QueuePairAddress, parse
 from echelon.lab.endhosts.roce.queue_pair import PairSettings, Requester, Responder
 from echelon.lab.endhosts.shim import PacketTally
-from echelon.lab.endhosts.tcp.stack import Alarm
+from echelon.lab.endhosts.tcp.stack import MovingCall
 from echelon.targets.virtual import Clock, Nic
 
 
@@ -60,7 +60,7 @@ class PairConnection:
         first_psn = crc32(address.connection + address.dst_pair.to_bytes(3, "big")) % NUMBERS
         self._requester = Requester(address, settings, tally, first_psn)
         self._responder = Responder(address, tally, first_psn)
-        self._alarm = Alarm(src.clock, self._on_deadline)
+        self._alarm = MovingCall(src.clock, self._on_deadline)
         self._written = 0
         self._expected: deque[tuple[int, Callable[[], None]]] = deque()
         """Pairs of (bytes, what to call when they have been received), ascending."""

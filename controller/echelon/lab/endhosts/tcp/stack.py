@@ -73,7 +73,7 @@ class TcpStack:
         return True
 
 
-class Alarm:
+class MovingCall:
     """A call at a deadline that moves. Moving it later costs nothing, moving it earlier costs one event."""
 
     __slots__ = ("_call", "_clock", "_pending_ns")
@@ -103,7 +103,7 @@ class _SendingEnd:
         self.stack = stack
         self.sender = sender
         self._connection = connection
-        self._alarm = Alarm(stack.clock, self._on_deadline)
+        self._alarm = MovingCall(stack.clock, self._on_deadline)
 
     def on_segment(self, now_ns: int, segment: Segment, frame: bytes) -> None:
         sender = self.sender
@@ -135,7 +135,7 @@ class _ReceivingEnd:
         self.receiver = receiver
         self.expected: deque[tuple[int, Callable[[], None]]] = deque()
         """Pairs of (bytes, what to call when they have been received), ascending."""
-        self._alarm = Alarm(stack.clock, self._on_deadline)
+        self._alarm = MovingCall(stack.clock, self._on_deadline)
 
     def on_segment(self, now_ns: int, segment: Segment, frame: bytes) -> None:
         receiver = self.receiver
