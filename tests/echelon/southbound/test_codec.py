@@ -101,7 +101,7 @@ EXTREMES = (
     TableEntry(
         "tcp_answer",
         (("src", (1 << 32) - 1), ("dst", 0), ("src_port", 65535), ("dst_port", 0)),
-        (ActionCall("set_answered", (("answered", (1 << 14) - 1),)),),
+        (ActionCall("set_answered", (("answered", (1 << 14) - 1), ("closes", 1))),),
     ),
     TableEntry(
         "roce_connection",
