@@ -69,7 +69,7 @@ _ONLY_IN: Mapping[str, str] = {
     **dict.fromkeys(("clone_egress_pkt_to_egress", "recirculate"), "egress"),
     **dict.fromkeys(("mark_to_drop", "drop", "truncate", "exit", "count", "execute_meter"), "control"),
 }
-"""Where primitives may be used that may not be used everywhere; control is ingress or egress."""
+"""The places at which primitives with limited use are allowed; control is ingress or egress."""
 
 
 def check_primitive(primitive: ir.Primitive, kind: str) -> None:

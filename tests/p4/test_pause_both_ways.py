@@ -76,7 +76,7 @@ def test_a_million_connections() -> None:
 )
 @settings(max_examples=examples(100), deadline=None)
 def test_no_plan_closes_both_ways(carries: list[bool], pauses: list[bool], ports: tuple[tuple[int, int], ...]) -> None:
-    """Of whatever flows a job has between three hosts, and whatever passes the switch."""
+    """The flows of a job between three hosts, and what passes the switch, do not matter."""
     hosts = ("10.0.0.1", "10.0.0.2", "10.0.0.3")
     pairs = [(src, dst) for src in hosts for dst in hosts if src != dst]
     identities: dict[tuple[str, str], Identity] = {}

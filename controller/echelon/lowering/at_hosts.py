@@ -115,7 +115,7 @@ def _check_path(flow: FlowPlan, fabric: Fabric, able: Capabilities) -> None:
         taken = next_hop(fabric, switch, flow.path[-1])
         if taken != following:
             raise LoweringError(
-                f"job {flow.job}, flow {flow.flow}: switch {switch}: target {able.target}: forwards by address, to "
+                f"job {flow.job}, flow {flow.flow}: switch {switch}: target {able.target} forwards by address, to "
                 f"{taken}, and the plan's path goes to {following}; give the fabric 'paths: address'",
                 flow.job,
             )

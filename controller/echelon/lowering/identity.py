@@ -61,7 +61,7 @@ class SegmentIdentity:
     by_bytes: bool = False
     """Whether iterations need no silence between them."""
     mtu: int | None = None
-    """Of RoCE: the path's MTU, by which packets are counted."""
+    """The path's MTU, by which packets of RoCE are counted; None: not RoCE."""
 
     @property
     def five_tuple(self) -> FiveTuple:

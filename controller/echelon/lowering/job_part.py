@@ -27,7 +27,8 @@ from echelon.plan import FlowPlan
 from echelon.rankings.fixed import Fixed
 from echelon.rankings.in_switches import LevelProfile, Units
 
-_HEAD_SHARE = Fraction(95, 100)
+HEAD_SHARE = Fraction(95, 100)
+"""The share of an iteration's bytes that has to pass before a silence ends it."""
 _POSITION_BITS = 32
 
 
@@ -99,7 +100,7 @@ class _Connection:
                 "job": job,
                 "is_head": int(is_head),
                 f"gap_{time.suffix}": time.count(segment.idle_gap_s),
-                "head_bytes": int(segment.iteration_bytes * _HEAD_SHARE),
+                "head_bytes": int(segment.iteration_bytes * HEAD_SHARE),
                 **({"whole_bytes": whole_bytes} if able.iterations_by_bytes else {}),
             }
             if segment.mtu is not None:

@@ -13,15 +13,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from echelon.documents import Section
-from echelon.targets.softswitch import SoftswitchLauncher
-from echelon.targets.target import Site, Target
+from echelon.targets.softswitch import EmbeddedTarget, SoftswitchLauncher
 
 if TYPE_CHECKING:
     from echelon.lowering.capabilities import Capabilities
     from echelon.p4program import P4Program
-    from echelon.southbound.queues import QueueDriver
     from echelon.targets.launching import SwitchLauncher
-    from echelon.targets.virtual import VirtualFabricFactory
 
 
 class DscpOptions(Section):
@@ -34,7 +31,7 @@ class DscpLauncher(SoftswitchLauncher):
     target = "dscp"
 
 
-class DscpTarget(Target[DscpOptions]):
+class DscpTarget(EmbeddedTarget[DscpOptions]):
     """The target `dscp`."""
 
     name = "dscp"
@@ -60,20 +57,5 @@ class DscpTarget(Target[DscpOptions]):
 
         return program("dscp")
 
-    def queue_driver(self, options: DscpOptions, site: Site) -> QueueDriver:
-        from echelon.targets.softswitch.queues import GnmiQueues
-
-        return GnmiQueues(site.switch)
-
     def launcher(self) -> SwitchLauncher:
         return DscpLauncher()
-
-    def virtual_fabric(self) -> VirtualFabricFactory:
-        from echelon.targets.softswitch.virtual import VirtualTestbed
-
-        return VirtualTestbed
-
-    def virtual_packets_per_s(self) -> int:
-        from echelon.targets import TARGETS
-
-        return TARGETS["softswitch"].virtual_packets_per_s()

@@ -94,7 +94,7 @@ class Traffic:
             for flow in job.flows
         ]
         self._seen: set[tuple[int, int, int]] = set()
-        self._ended = threading.Event()
+        self._ended, self._all_sent = threading.Event(), threading.Event()
         self._sender, self._receiver = threading.Thread(target=self._send), threading.Thread(target=self._receive)
 
     @property
@@ -108,9 +108,12 @@ class Traffic:
     def stop(self) -> None:
         """Stop, and wait for what is on its way."""
         self._ended.set()
-        for thread in (self._sender, self._receiver):
-            if thread.ident is not None:
-                thread.join()
+        if self._sender.ident is not None:
+            self._sender.join()
+        # Only now is everything sent that the receiver has to wait for.
+        self._all_sent.set()
+        if self._receiver.ident is not None:
+            self._receiver.join()
 
     def burst(self, job: str, host: str, packets: int) -> None:
         """Send packets of a job from a host at once, and receive them in the background."""
@@ -134,7 +137,7 @@ class Traffic:
 
     def _receive(self) -> None:
         last_s = time.monotonic()
-        while not self._ended.is_set() or (self.lost and time.monotonic() - last_s < SILENCE_S):
+        while not self._all_sent.is_set() or (self.lost and time.monotonic() - last_s < SILENCE_S):
             for host in select.select([*self._hosts.values()], [], [], 0.1)[0]:
                 frame = host.receive()
                 job, flow = struct.unpack_from("!HH", frame, _JOB_AT)

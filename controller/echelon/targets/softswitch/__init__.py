@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from echelon.targets.launching import ExecutableLauncher, Place, Ports, SwitchLauncher
 from echelon.targets.options import V1modelOptions
-from echelon.targets.target import Site, Target
+from echelon.targets.target import O, Site, Target
 
 if TYPE_CHECKING:
     from echelon.lowering.capabilities import Capabilities
@@ -34,24 +34,13 @@ class SoftswitchLauncher(ExecutableLauncher):
         return [*rates, *depth]
 
 
-class Softswitch(Target[SoftswitchOptions]):
-    """The target `softswitch`."""
+class EmbeddedTarget(Target[O]):
+    """A target for which the embedded switch stands, whatever its program."""
 
-    name = "softswitch"
-    options = SoftswitchOptions
-
-    def capabilities(self, options: SoftswitchOptions) -> Capabilities:
-        from echelon.targets.softswitch.capabilities import softswitch
-
-        return softswitch(options.program)
-
-    def queue_driver(self, options: SoftswitchOptions, site: Site) -> QueueDriver:
+    def queue_driver(self, options: O, site: Site) -> QueueDriver:
         from echelon.targets.softswitch.queues import GnmiQueues
 
         return GnmiQueues(site.switch)
-
-    def launcher(self) -> SwitchLauncher:
-        return SoftswitchLauncher()
 
     def virtual_fabric(self) -> VirtualFabricFactory:
         from echelon.targets.softswitch.virtual import VirtualTestbed
@@ -67,3 +56,18 @@ class Softswitch(Target[SoftswitchOptions]):
         from echelon.targets.softswitch.queues import GnmiRates
 
         return GnmiRates(str(entry["address"]))
+
+
+class Softswitch(EmbeddedTarget[SoftswitchOptions]):
+    """The target `softswitch`."""
+
+    name = "softswitch"
+    options = SoftswitchOptions
+
+    def capabilities(self, options: SoftswitchOptions) -> Capabilities:
+        from echelon.targets.softswitch.capabilities import softswitch
+
+        return softswitch(options.program)
+
+    def launcher(self) -> SwitchLauncher:
+        return SoftswitchLauncher()

@@ -20,13 +20,11 @@ from echelon_torch.agent.processes import sockets_of
 _PIDFD_GETFD = 438
 _ECN = 0b11
 _SO_MAX_PACING_RATE = 47
-MOST_PRIORITY = 6
-"""The highest priority that needs no capability."""
 
 
 @dataclass(frozen=True, slots=True)
 class SocketOptions:
-    """What is set on each socket; None: it stays as the program has it."""
+    """Options to set on each socket; None: it stays as the program has it."""
 
     dscp: int | None = None
     window_bytes: int | None = None

@@ -21,6 +21,7 @@ from echelon.client import Client, ClientError
 from echelon.lab.endhosts.ranks import packed
 from echelon.lowering.at_hosts import HostRule
 from echelon.lowering.identity import SegmentIdentity
+from echelon.lowering.job_part import HEAD_SHARE
 from echelon_torch.agent.connection import AgentError
 from echelon_torch.agent.program import load_libbpf, refused
 
@@ -29,7 +30,6 @@ POLL_S = 0.5
 """Time between two questions for rules. Ports of connections are in them as agents report them."""
 MOST_FLOWS = 1 << 14
 _HALF = MOST_FLOWS // 2
-_HEAD_SHARE = 0.95
 _TCX_EGRESS = 47
 _SIOCGIFADDR = 0x8915
 _KEY = struct.Struct("=4s4sHH")
@@ -45,8 +45,8 @@ class HostRanking:
         self._libbpf = load_libbpf()
         self._ipv4 = ipv4
         self._maps: dict[str, int] = {}
-        self._numbers: dict[object, int] = {}
-        """The number of each stream and each state, which they keep."""
+        self._numbers: dict[str, dict[object, int]] = {}
+        """The number of each stream, job and state, which they keep, by kind."""
         self._held: frozenset[bytes] = frozenset()
         self._half = 0
         self._link = -1
@@ -102,7 +102,7 @@ class HostRanking:
                 self._number("job", job),
                 is_own and job not in heads,
                 round(segment.idle_gap_s * _US_PER_S),
-                int(segment.iteration_bytes * _HEAD_SHARE),
+                int(segment.iteration_bytes * HEAD_SHARE),
                 *(first, len(members) if is_own else 0, 0, 0, 0),
             )
             heads |= {job} if is_own else set()
@@ -113,7 +113,7 @@ class HostRanking:
                 else:
                     answers = _KEY.pack(ends[1], ends[0], ends[3], ends[2])
                     connections.setdefault(answers, value)
-        if len(flows) > _HALF or max(self._numbers.values(), default=0) >= MOST_FLOWS:
+        if len(flows) > _HALF or max(map(len, self._numbers.values()), default=0) > MOST_FLOWS:
             raise AgentError(f"{len(flows)} flows or their connections are more than this host ranks ({_HALF})")
         for number, flow in enumerate(flows):
             self._write("flows", struct.pack("=I", self._half * _HALF + number), flow)
@@ -128,10 +128,8 @@ class HostRanking:
         return _FLOW.pack(segment.end_bytes, state) + packed(rule)
 
     def _number(self, kind: str, key: object) -> int:
-        known = self._numbers.get((kind, key))
-        if known is None:
-            known = self._numbers[kind, key] = sum(of[0] == kind for of in self._numbers)  # type: ignore[index]
-        return known
+        numbers = self._numbers.setdefault(kind, {})
+        return numbers.setdefault(key, len(numbers))
 
     def _write(self, name: str, key: bytes, value: bytes) -> None:
         if self._libbpf.bpf_map_update_elem(self._maps[name], key, value, 0) != 0:

@@ -12,10 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 _VARIABLES = ("MASTER_PORT", "PET_MASTER_PORT", "PET_RDZV_ENDPOINT")
-"""What torchrun tells its ranks, and what is told to torchrun."""
+"""The variables by which torchrun tells its ranks, and is told itself."""
 _OPTIONS = ("--master-port", "--rdzv-endpoint")
 _RENDEZVOUS_PORT = 29400
-"""That of an endpoint of torchrun which names none."""
+"""The port of a torchrun endpoint that names none."""
 
 
 def store_ports(processes: Iterable[int], proc: Path = Path("/proc")) -> frozenset[int]:

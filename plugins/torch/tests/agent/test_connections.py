@@ -100,7 +100,7 @@ def test_connections_of_others_are_left_out() -> None:
 
 @pytest.mark.parametrize(("with_news", "told"), [(True, {3}), (False, {3, STORE})])
 def test_a_connection_to_a_store_is_control_from_its_first_byte(with_news: bool, told: set[int]) -> None:
-    """At this end the store's port is one that the kernel chose, as only news can tell."""
+    """The kernel chose the port of the store at this end, which only news can tell."""
     kernel = Kernel()
     seen = watching(kernel, with_news=with_news)
     seen.stores = lambda: {STORE}

@@ -206,7 +206,7 @@ def test_a_busy_machine_is_said_with_figures(tmp_path: Path, delayed_s: float, w
 
 
 def test_gradients_that_are_averaged_behind_the_backward_pass_are_data_parallel(tmp_path: Path) -> None:
-    """As in a program of two dimensions without DDP: tensor parallelism in both passes, then an all-reduce for data."""
+    """A program of two dimensions without DDP has tensor parallelism in both passes, then an all-reduce for data."""
     groups = {"tp": [0, 1], "tp2": [2, 3], "dp": [0, 2], "dp2": [1, 3]}
     ranks = [Rank(number, 4, groups) for number in range(4)]
     for own in ranks:

@@ -26,7 +26,7 @@ ACK, NAK_SEQUENCE = 0x1F, 0x60
 NUMBERS = 1 << 24
 """Packet numbers, and numbers of queue pairs."""
 DSCP = 26
-"""What NICs are often told to mark RoCE with, for a lossless queue."""
+"""The code point with which NICs are often told to mark RoCE, for a lossless queue."""
 
 _IPV4_AT, _UDP_AT, _BTH_AT = ETHERNET_BYTES, ETHERNET_BYTES + 20, ETHERNET_BYTES + 28
 HEADER_BYTES = _BTH_AT + 12
@@ -60,7 +60,7 @@ class QueuePairAddress:
     src_ip: str
     dst_ip: str
     src_port: int
-    """Of UDP: it lets paths differ between queue pairs."""
+    """The source port of UDP, which lets paths differ between queue pairs."""
     src_pair: int
     dst_pair: int
 
@@ -93,7 +93,7 @@ class Packet(NamedTuple):
     """Whether it asks for an acknowledgement."""
     payload_bytes: int = 0
     syndrome: int = 0
-    """Of an acknowledgement: `ACK` or `NAK_SEQUENCE`."""
+    """The kind of an acknowledgement: `ACK` or `NAK_SEQUENCE`."""
     identification: int = 0
 
 

@@ -179,7 +179,7 @@ _OPCODES = {
     (False, False): WRITE_MIDDLE,
     (False, True): WRITE_LAST,
 }
-"""By whether a packet is the first and the last of its message."""
+"""The opcode of a packet, by whether it is the first and the last of its message."""
 
 
 class Responder:

@@ -171,7 +171,7 @@ def test_every_byte_arrives_once_and_in_order(
 def test_a_lost_packet_costs_one_nak_and_what_was_sent_behind_it(
     toy_clock: Any, toy_link: Any, lost: int, first_psn: int
 ) -> None:
-    """By hand: ten packets of one message, all in flight, of which one is lost."""
+    """Ten packets of one message are in flight, and one of them is lost."""
     settings = PairSettings(1024, 16, 10 * 1024, TIMEOUT_NS)
     path = Path(toy_clock, toy_link, settings, first_psn, lambda number, frame: [] if number == lost else [(0, frame)])
     path.write(10 * 1024)
