@@ -102,7 +102,7 @@ class _Leader(Leader):
 
 
 class MemoryService(ControllerService):
-    """A service that leads between `open` and `close`."""
+    """A service that leads, with a plan in force, between `open` and `close`."""
 
     def __init__(self, events: Iterable[Record] = ()) -> None:
         super().__init__(config(), started_at=0.0)
@@ -122,6 +122,8 @@ class MemoryService(ControllerService):
         await leader.open()
         self.leading = leader
         self._running = asyncio.ensure_future(leader.run())
+        while leader.machine.in_force is None:  # the first plan comes from another thread
+            await asyncio.sleep(0.001)
 
     async def close(self) -> None:
         if self._running is not None:
@@ -143,7 +145,7 @@ class MemoryService(ControllerService):
     async def planned(self) -> None:
         """Wait until the plan has all jobs."""
         machine = self.machine
-        while machine.in_force is None or "accepted" in {machine.progress.state(name)[0] for name in machine.jobs.jobs}:
+        while "accepted" in {machine.progress.state(name)[0] for name in machine.jobs.jobs}:
             await asyncio.sleep(0.001)
 
     async def installed(self) -> None:

@@ -9,7 +9,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -235,9 +235,9 @@ def test_a_client_that_leaves_in_the_middle(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_requests_at_a_time() -> None:
-    with serving_open(ApiSettings(requests=2)) as (service, running, http):
+    with serving_open(ApiSettings(requests=2)) as (service, running, http), ExitStack() as open_connections:
         http.post("/jobs", json=JOB)
-        waiting = [connect(running) for _ in range(2)]
+        waiting = [open_connections.enter_context(connect(running)) for _ in range(2)]
         for connection in waiting:
             connection.sendall(b"GET /jobs/d?wait_s=60 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         while running.call(lambda: service.waiting) < 2:
@@ -248,8 +248,7 @@ def test_requests_at_a_time() -> None:
         assert http.get("/healthz").status_code == http.get("/readyz").status_code == 200
         running.wait(service.installed())
         for connection in waiting:
-            with connection:
-                assert b'"state":"installed"' in connection.makefile("rb").read()
+            assert b'"state":"installed"' in connection.makefile("rb").read()
         assert http.get("/jobs").status_code == 200
 
 
