@@ -1,5 +1,7 @@
 """How long a whole cluster takes: `python -m plugins.study.bench.cluster [HOSTS:JOBS ...] [POLICY ...]`.
 
+`--packets SCALE`, such as 1/1000, also runs the same cluster packet by packet, with rates and sizes so much smaller.
+
 A job has 4, 8, 16 or 64 hosts in a row: 3D with two stages, a pipeline, FSDP or a mixture of experts, in turn. Each
 host has as many jobs as `JOBS` make it, and all of them together would load its link to 80 %, or less if there are
 fewer hosts of jobs than hosts. Only jobs of 64 hosts have more than one leaf. The fabric is a leaf-spine of 100 Gbit/s,
@@ -12,19 +14,24 @@ process had until then.
 
 from __future__ import annotations
 
+import argparse
 import resource
-import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from fractions import Fraction
 from multiprocessing import get_context
 from random import Random
-from time import process_time
+from time import monotonic, process_time
 from typing import NamedTuple
 
 import echelon
-from echelon.lab.scenarios.results import alone_iterations_s
-from echelon.lab.virtual import fluid_run
+from echelon.lab.endhosts.emulator import TrainingEmulator
+from echelon.lab.scenarios.results import PolicyRun, alone_iterations_s
+from echelon.lab.scenarios.scale import scaled
+from echelon.lab.scenarios.scenario import Scenario
+from echelon.lab.virtual import fluid_run, run
 from echelon.policies import make_policy
+from echelon.targets.virtual import VirtualSwitches
 
 SIZES = ("1024:1000", "8192:1000")
 POLICIES = ("fair", "echelon")
@@ -128,26 +135,18 @@ class Measured(NamedTuple):
     mean_slowdown: float
 
 
-def measure(hosts: int, jobs: int, policy: str) -> Measured:
+def measure(hosts: int, jobs: int, policy: str, scale: Fraction) -> Measured:
     begin = process_time()
-    leaves = hosts // HOSTS_PER_LEAF
-    fabric = echelon.fabrics.leaf_spine(leaves, 16, HOSTS_PER_LEAF, 2, RATE_BPS)
-    document = {"fabric": fabric, "jobs": list(jobs_of(jobs, hosts)), "iterations": 2, "until": "exactly"}
-    scenario = echelon.scenario(document, [policy])
+    scenario = _scenario(hosts, jobs, policy, scale)
     made, made_mb = process_time(), _peak_mb()
     alone_s = alone_iterations_s(scenario)
     ran_alone = process_time()
     make_policy(policy).plan(scenario.jobs, scenario.fabric)
     planned, planned_mb = process_time(), _peak_mb()
-    run = fluid_run.run(scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None)
+    of_fluid = fluid_run.run(scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None)
     # The run plans once more.
     run_s = process_time() - planned - (planned - ran_alone)
-    slowdowns = [
-        float((iteration.finish - iteration.start) / alone_s[job])
-        for job, record in run.records.items()
-        for iteration in record.finished
-        if iteration.finish is not None
-    ]
+    slowdowns = _slowdowns(of_fluid, alone_s).values()
     return Measured(
         sum(len(job.flows) for job in scenario.jobs),
         made - begin,
@@ -161,25 +160,84 @@ def measure(hosts: int, jobs: int, policy: str) -> Measured:
     )
 
 
+class Packets(NamedTuple):
+    """A run packet by packet: processor and real seconds, megabytes, and its jobs' times beside the fluid engine's."""
+
+    hops: int
+    run_s: float
+    real_s: float
+    run_mb: float
+    mean_slowdown: float
+    mean_difference: float
+    largest_difference: float
+
+
+def by_packets(hosts: int, jobs: int, policy: str, scale: Fraction) -> Packets:
+    scenario = _scenario(hosts, jobs, policy, scale)
+    alone_s = alone_iterations_s(scenario)
+    of_fluid = _slowdowns(fluid_run.run(scenario, policy, lambda: make_policy(policy), lambda _job, _n: None), alone_s)
+    hops = 0
+
+    def count(switches: VirtualSwitches, _emulator: TrainingEmulator) -> None:
+        nonlocal hops
+        hops = sum(switch.packets_out for switch in switches.switches.values())
+
+    begin, begin_real = process_time(), monotonic()
+    of_packets = _slowdowns(
+        run.run(scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None, count), alone_s
+    )
+    run_s, real_s = process_time() - begin, monotonic() - begin_real
+    apart = [abs(of_packets[job] / of_fluid[job] - 1) for job in of_fluid]
+    mean = sum(of_packets.values()) / len(of_packets)
+    return Packets(hops, run_s, real_s, _peak_mb(), mean, sum(apart) / len(apart), max(apart))
+
+
+def _scenario(hosts: int, jobs: int, policy: str, scale: Fraction) -> Scenario:
+    fabric = echelon.fabrics.leaf_spine(hosts // HOSTS_PER_LEAF, 16, HOSTS_PER_LEAF, 2, RATE_BPS)
+    document = {"fabric": fabric, "jobs": list(jobs_of(jobs, hosts)), "iterations": 2, "until": "exactly"}
+    return scaled(echelon.scenario(document, [policy]), scale).scenario
+
+
+def _slowdowns(of: PolicyRun, alone_s: Mapping[str, Fraction]) -> Mapping[str, float]:
+    """Return how many times as long as alone each job's iterations took in the mean."""
+    return {
+        job: sum(float((one.finish - one.start) / alone_s[job]) for one in record.finished if one.finish is not None)
+        / len(record.finished)
+        for job, record in of.records.items()
+    }
+
+
 def _peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
 
 
 def main() -> None:
-    sizes = [word for word in sys.argv[1:] if ":" in word] or SIZES
-    policies = [word for word in sys.argv[1:] if ":" not in word] or POLICIES
+    parser = argparse.ArgumentParser(prog="python -m plugins.study.bench.cluster")
+    parser.add_argument("of", nargs="*", metavar="HOSTS:JOBS|POLICY")
+    parser.add_argument("--packets", type=Fraction, metavar="SCALE", help="also packet by packet, for example 1/1000")
+    options = parser.parse_args()
+    sizes = [word for word in options.of if ":" in word] or SIZES
+    policies = [word for word in options.of if ":" not in word] or POLICIES
     heads: tuple[str, ...] = ("hosts", "jobs", "flows", "policy", "scenario, s", "alone, s", "plan, s", "run, s")
     heads += ("memory: scenario, MB", "plan, MB", "run, MB", "mean slowdown")
+    if options.packets:
+        heads += ("packets: hops", "processor, s", "real, s", "MB", "mean slowdown", "jobs apart: mean", "most")
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|", flush=True)
     for size in sizes:
         hosts, jobs = map(int, size.split(":"))
         for policy in policies:
-            with ProcessPoolExecutor(1, get_context("spawn")) as process:
-                of = process.submit(measure, hosts, jobs, policy).result()
-            cells: tuple[str, ...] = (f"{hosts:,}", f"{jobs:,}", f"{of.flows:,}", f"`{policy}`")
-            cells += tuple(f"{time_s:.1f}" for time_s in (of.scenario_s, of.alone_s, of.plan_s, of.run_s))
-            cells += tuple(f"{mb:,.0f}" for mb in (of.scenario_mb, of.plan_mb, of.run_mb))
-            print(f"| {' | '.join(cells)} | {of.mean_slowdown:.3f} |", flush=True)
+            with ProcessPoolExecutor(2, get_context("spawn"), max_tasks_per_child=1) as processes:
+                scale = options.packets or Fraction(1)
+                of = processes.submit(measure, hosts, jobs, policy, scale).result()
+                cells: tuple[str, ...] = (f"{hosts:,}", f"{jobs:,}", f"{of.flows:,}", f"`{policy}`")
+                cells += tuple(f"{time_s:.1f}" for time_s in (of.scenario_s, of.alone_s, of.plan_s, of.run_s))
+                cells += tuple(f"{mb:,.0f}" for mb in (of.scenario_mb, of.plan_mb, of.run_mb))
+                cells += (f"{of.mean_slowdown:.3f}",)
+                if options.packets:
+                    by = processes.submit(by_packets, hosts, jobs, policy, scale).result()
+                    cells += (f"{by.hops:,}", f"{by.run_s:.1f}", f"{by.real_s:.1f}", f"{by.run_mb:,.0f}")
+                    cells += (f"{by.mean_slowdown:.3f}", f"{by.mean_difference:.1%}", f"{by.largest_difference:.1%}")
+            print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":
