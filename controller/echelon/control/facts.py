@@ -209,6 +209,14 @@ class DecisionRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class OrderGivenUp:
+    """Switches did not come to a step of a plan in time, so that all get the plan at once: packets may be lost."""
+
+    version: int
+    switches: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NumbersUnsaved:
     """The store does not take a plan's numbers; nothing is written to switches until it does."""
 
@@ -306,6 +314,7 @@ Fact: TypeAlias = (
     | NoPlanChosen
     | PredictionJudged
     | DecisionRefused
+    | OrderGivenUp
     | NumbersUnsaved
     | JobInstalled
     | DigestsReceived

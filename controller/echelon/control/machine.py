@@ -5,10 +5,10 @@ acknowledged by the switches, numbers of what has gone freed. Whatever breaks of
 was saved and from what the switches hold.
 
 `Machine.handle` takes one event and returns what is to be done; it does nothing by itself. The modules beside this one
-are its parts: `requests` (what clients ask, or only ask about), `pipeline` (one plan at a time), `reactive` (decisions
-of reactive policies), `searching` (better plans), `following` (telemetry), `progress` (how far jobs are), `outages`
-(links that are down) and `jobstore` (what was accepted). `lines` has the records that they share: one for each job, and
-one for each switch.
+are its parts: `requests` (what clients ask, or only ask about), `pipeline` (one plan at a time), `rollout` (its steps),
+`reactive` (decisions of reactive policies), `searching` (better plans), `following` (telemetry), `progress` (how far
+jobs are), `outages` (links that are down) and `jobstore` (what was accepted). `lines` has the records that they share:
+one for each job, and one for each switch.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from echelon.control.reactive import Reactions
 from echelon.control.records import Snapshot
 from echelon.control.reports import Following, check_iterations
 from echelon.control.requests import DryRuns, Requests
+from echelon.control.rollout import Rollout
 from echelon.control.wiring import LinkEnds, Wiring
 from echelon.fabric.model import Fabric
 from echelon.lowering.trees import needed
@@ -129,6 +130,7 @@ class Machine:
         self._settings = settings
         self._following = Following()
         self._pipeline = PlanPipeline(planner)
+        self._rollout = Rollout()
         self._reactions = Reactions()
         self.searches = Searches(after_s=settings.search_after_s, again=settings.search_again)
         self.moves = Moves(settings.moved_by_hand)
@@ -351,6 +353,8 @@ class Machine:
             case "move":
                 again, order = self.moves.again(alarm.number)
                 return [*again, *self._save_links(order, now), *self._forget_outdated(now)]
+            case "step":
+                return self._rollout.ring(alarm.number, self._lacking)
             case "outage" if (fact := self.outages.ring(alarm.number, now)) is not None:
                 if self._settings.reroute and self.outages.links.keys() != self.jobs.down:
                     self.jobs.avoid_links(self.outages.links)
@@ -391,7 +395,7 @@ class Machine:
         self.progress.move(wiring.avoided if wiring.begun else frozenset())
         return out + self.moves.follow(wiring, self.jobs.generation, now.s)
 
-    def _lacking(self, version: int, switches: Collection[str] | None) -> Sequence[str]:
+    def _lacking(self, version: int, switches: Collection[str] | None = None) -> Sequence[str]:
         """Return which of these switches do not hold a version yet; None: which of all that can be reached. A switch
         that is down forwards nothing."""
         if switches is None:
@@ -441,7 +445,7 @@ class Machine:
 
     def _hold(self, version: int) -> bool:
         """Return whether every switch that has a session, and refuses nothing, has acknowledged that version."""
-        return not self._lacking(version, None)
+        return not self._lacking(version)
 
     def _judge(self, fact: facts.Fact) -> list[Effect]:
         """Compare a timed iteration with the prediction."""
@@ -497,7 +501,8 @@ class Machine:
     def _advance(self, now: Instant) -> list[Effect]:
         """Go on with whatever can go on, until nothing can."""
         out = self._rewire(now) if self.jobs.wiring is not self.moves.wiring else []
-        taken = self._pipeline.pop_ready()
+        out += self._rollout.advance(self._lacking)
+        taken = None if self._rollout.is_under_way else self._pipeline.pop_ready()
         if taken is not None:
             work, planned = taken
             out += self._adopt_decision(planned, now) if isinstance(work, effects.Decide) else self._adopt(planned, now)
@@ -529,7 +534,7 @@ class Machine:
         self._wanted, self._decision_next = "no", True
         self._plans.begin(self.jobs.generation, now.s)
         registered = tuple(line.registered for line in self.jobs.lines.values())
-        wanted = PlanRequest(registered, self.jobs.fabric, self.jobs.policy)
+        wanted = PlanRequest(registered, self.jobs.fabric, self.jobs.policy, self.jobs.down)
         return self._pipeline.begin(effects.MakePlan(self._pipeline.planner, wanted))
 
     def _rehearse(self) -> list[Effect]:
@@ -598,7 +603,7 @@ class Machine:
             planned.lowering_s,
             problems,
         )
-        return [adopted, effects.Install(planned.version, planned.intents)]
+        return [adopted, *self._rollout.begin(planned)]
 
     def _plan_failed(self, problem: str) -> list[Effect]:
         """Keep the last plan."""

@@ -31,6 +31,7 @@ from echelon.lowering.at_hosts import HostRule
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.identity import Identity
 from echelon.lowering.intent import Intent
+from echelon.lowering.loop_free import LoopFreeOrder, Standing, reroutes
 from echelon.lowering.lower import Lowering, LoweringError, all_limits
 from echelon.lowering.numbering import Numbering
 from echelon.lowering.trees import JobTree
@@ -90,6 +91,8 @@ class PlanRequest:
     fabric: Fabric
     """The fabric without the links that are drained or down."""
     policy: ChosenPolicy
+    down: Collection[tuple[str, str]] = ()
+    """Links that carry nothing now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +118,9 @@ class Planned:
     """How the senders of each job rank, where switches do not."""
     carried: Document | None = None
     """The document to save of the policy (`carried_by`); None if it is as before."""
+    steps: tuple[Mapping[str, Intent], ...] = ()
+    """The intents by which switches come to the plan, one after the other, where flows take other paths
+    (`echelon.lowering.loop_free`). They have the versions before that of the plan."""
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -142,6 +148,10 @@ class Basis:
 
 PAST_GROUPS = 32
 """The most results that are kept of groups which other jobs have joined since."""
+
+
+PAST_PLANS = 64
+"""The number of plans whose versions are known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +209,10 @@ class Planner:
     _paths: ChosenByFabric = field(default_factory=ChosenByFabric)
     """What chooses the paths of connections for that policy."""
     _lowering: Lowering | None = None
+    _versions: tuple[int, ...] = ()
+    """The versions of the last plans, the newest last."""
+    _standing: Standing | None = None
+    """What the last plan left; None: there is none since the start."""
     _routes: dict[str, Routes] = field(default_factory=dict)
     """The paths of the connections of each job of the last plan, or of one before a restart. A new policy keeps
     them."""
@@ -273,8 +287,8 @@ class Planner:
         except Exception as error:
             raise PlanningError(f"policy {last.plan.policy} failed: {type(error).__name__}: {error}") from error
         spent.policy_s = self.clock() - began
-        intents = self._lower(decided, last.registered, fabric, spent)
-        return self._planned(_Made(last.policy, decided, intents), last.registered, last.problems, spent)
+        made = self._lower(last.policy, decided, last.registered, fabric, spent)
+        return self._planned(made, last.registered, last.problems, spent)
 
     # -- better plans --------------------------------------------------------------------------------------------------
 
@@ -365,7 +379,10 @@ class Planner:
         Returns whether any became free: a job that was left out may fit now.
         """
         before = self._numbering.freed
-        self._numbering.settle(switch, version)
+        # At a step on the way to a plan, a switch still holds what the plan before has.
+        plan = next((one for one in reversed(self._versions) if one <= version), None)
+        if plan is not None:
+            self._numbering.settle(switch, plan)
         return self._numbering.freed > before
 
     def keeps_back(self, switch: str) -> bool:
@@ -460,16 +477,28 @@ class Planner:
             raise PlanningError(f"policy {wanted.policy.name} failed: {type(error).__name__}: {error}") from error
         finally:
             spent.policy_s += self.clock() - began
-        return _Made(policy, plan, self._lower(plan, jobs, wanted.fabric, spent))
+        return self._lower(policy, plan, jobs, wanted.fabric, spent, wanted.down)
 
-    def _lower(self, plan: Plan, jobs: Sequence[RegisteredJob], fabric: Fabric, spent: _Spent) -> Mapping[str, Intent]:
-        began = self.clock()
+    def _lower(
+        self,
+        policy: Policy,
+        plan: Plan,
+        jobs: Sequence[RegisteredJob],
+        fabric: Fabric,
+        spent: _Spent,
+        down: Collection[tuple[str, str]] = (),
+    ) -> _Made:
+        began, last = self.clock(), self._standing
         if self._lowering is None:
             self._lowering = Lowering(fabric, self.capabilities, self._numbering)
         try:
-            intents = self._lowering.lower(
-                plan, self._identities_of(jobs, fabric), version=self.version + 1, fabric=fabric
-            )
+            identities = self._identities_of(jobs, fabric)
+            # Switches that do not rank send packets by their addresses, whatever the plan.
+            ranks = all(able.ranks for able in self.capabilities.values())
+            order = LoopFreeOrder(reroutes(last, plan.by_job, fabric, identities, down) if last and ranks else {})
+            version = self.version + order.steps + 1
+            intents = self._lowering.lower(plan, identities, version=version, fabric=fabric)
+            steps = () if last is None else tuple(order.between(last.intents, intents))
         except LoweringError as error:
             raise PlanningError(str(error), error.job, code=error.code) from error
         except Exception as error:
@@ -478,8 +507,8 @@ class Planner:
         finally:
             spent.lowering_s += self.clock() - began
         # Versions must rise even where this attempt is not the one that is kept.
-        self.version += 1
-        return intents
+        self.version = version
+        return _Made(policy, plan, intents, steps, Standing(plan.by_job, fabric, identities, intents))
 
     def _sound_ones(self, wanted: PlanRequest, problems: dict[str, str]) -> Sequence[RegisteredJob]:
         """Return the jobs that still fit the fabric, whose file may have changed while the service was down."""
@@ -515,6 +544,7 @@ class Planner:
         kept = {name: self._document(name) for name in sorted(changed)}
         carried = _document_carried(made.policy, self._chosen)
         as_before, self._carried = carried == self._carried, carried
+        self._standing, self._versions = made.standing, (*self._versions[1 - PAST_PLANS :], self.version)
         return Planned(
             self.version,
             made.plan,
@@ -528,6 +558,7 @@ class Planner:
             {} if self._lowering is None else self._lowering.trees,
             {} if self._lowering is None else self._lowering.at_hosts,
             None if as_before else carried,
+            made.steps,
         )
 
     def _note_routes(self, plan: Plan, jobs: Sequence[RegisteredJob]) -> set[str]:
@@ -575,6 +606,8 @@ class _Made:
     policy: Policy
     plan: Plan
     intents: Mapping[str, Intent]
+    steps: tuple[Mapping[str, Intent], ...]
+    standing: Standing
 
 
 def _document_carried(policy: Policy, chosen: ChosenPolicy | None) -> Document:

@@ -403,6 +403,9 @@ LINES: Mapping[type, Callable[[Any], Lines]] = {
         if fact.again else ()),
     **_say(facts.DecisionRefused, lambda fact: _error(
         "no new plan, the last good one stays in force", problem=fact.problem)),
+    **_say(facts.OrderGivenUp, lambda fact: _warning(
+        "switches are slow: flows take other paths in no order, and may lose packets", plan=fact.version,
+        switches=named(fact.switches))),
     **_say(facts.NumbersUnsaved, lambda fact: _error(
         "the store fails to commit a plan's numbers; nothing is written meanwhile", problem=fact.problem)),
     **_say(facts.JobInstalled, lambda fact: _info(
