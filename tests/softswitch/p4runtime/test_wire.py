@@ -231,8 +231,8 @@ def test_numbers_of_every_length(first: int, second: int, weight: int, count: in
         chosen.action_profile_actions.add(action=call, weight=priority)
         raws.append((entry, one_shot))
         plain.append((((a, mask), b), priority, "act", (x, y)))
-        calls = [(3, x, y), (3, x, y)]
-        sets.append((((a, mask), b), priority, calls, [priority, priority], chosen.SerializeToString()))
+        calls = ((3, x, y), (3, x, y))
+        sets.append((((a, mask), b), priority, calls, (priority, priority), chosen.SerializeToString()))
     for kind, expected in enumerate((plain, sets)):
         batch = [p4r.Update(type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=raw[kind])) for raw in raws]
         alike = [p4r.WriteRequest(updates=[update]).SerializeToString() for update in batch]
