@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 from softswitch import ir
 from softswitch.lookup import Call, Entry
@@ -213,6 +213,14 @@ def put_sets(rows, handle, commands, use, chosen):
 """The functions of one table: the words of a key, the command that puts an entry, and those of many."""
 
 
+class _Writers(NamedTuple):
+    key: Callable[[Sequence[Any]], tuple[Sequence[int], Sequence[int], Sequence[int]]]
+    """Returns the words of a key's mask, of its value, and the ends of its ranges."""
+    put: Callable[..., tuple[int, ...]]
+    put_rows: Callable[..., None]
+    put_sets: Callable[..., None]
+
+
 class NativeIndex:
     """The entries of a table in native memory. What puts them there is written for each table (`_WRITERS`)."""
 
@@ -223,7 +231,17 @@ class NativeIndex:
         self._layout = key_layout(spec)
         self._widths = [[words(p.width) for p in program.actions[a].params] for a in spec.actions]
         self._plain = [all(count == 1 for count in counts) for counts in self._widths]
-        code = key_code(spec)
+        self._spec = spec
+        self._chosen: dict[int, Any] = {}
+        """The list or the own set that each entry refers to, by handle."""
+        self._free: list[int] = []
+        self._states = 1
+        self.choices: Choices | None = None
+
+    @cached_property
+    def _write(self) -> _Writers:
+        """Return the functions for this table, which most of a program's tables never need."""
+        code, table = key_code(self._spec), self._table
         scope: dict[str, Any] = {
             "numbers": {action: number for number, action in enumerate(table.actions)},
             "plain": self._plain,
@@ -232,22 +250,14 @@ class NativeIndex:
         }
         put = ", ".join(
             (
-                f"{PUT}, {5 + len(code.mask) + len(code.value) + len(code.ranges)} + len(args), {number}, handle",
+                f"{PUT}, {5 + len(code.mask) + len(code.value) + len(code.ranges)} + len(args), {self._number}, handle",
                 "priority" if table.by_priority else "0",
                 *("action", "state", *code.mask, *code.value, *code.ranges, "*args"),
             )
         )
         mask, value, ranges = ("".join(f"{word}, " for word in part) for part in (code.mask, code.value, code.ranges))
         exec(_WRITERS.format(key=code.target, mask=mask, value=value, ranges=ranges, put=put), scope)
-        self._key: Callable[[Sequence[Any]], tuple[Sequence[int], Sequence[int], Sequence[int]]] = scope["key"]
-        self._put: Callable[..., tuple[int, ...]] = scope["put"]
-        self._put_rows: Callable[..., None] = scope["put_rows"]
-        self._put_sets: Callable[..., None] = scope["put_sets"]
-        self._chosen: dict[int, Any] = {}
-        """The list or the own set that each entry refers to, by handle."""
-        self._free: list[int] = []
-        self._states = 1
-        self.choices: Choices | None = None
+        return _Writers(scope["key"], scope["put"], scope["put_rows"], scope["put_sets"])
 
     def prepare(self, entry: Entry, number: int | None = None) -> None:
         """Give an entry its place in native memory."""
@@ -269,11 +279,11 @@ class NativeIndex:
         number = entry.number + 1 if isinstance(entry, NativeEntry) else 0
         if self.choices is not None:
             given: Sequence[int] = (self._refer(entry, entry.result[0]),)
-            return self._put(entry.handle, entry.priority, 0, number, entry.key, given)
+            return self._write.put(entry.handle, entry.priority, 0, number, entry.key, given)
         action, *given = entry.result[:-1] if self._table.stateful else entry.result
         if not self._plain[action]:
             given = in_words(self._widths[action], given)
-        return self._put(entry.handle, entry.priority, action, number, entry.key, given)
+        return self._write.put(entry.handle, entry.priority, action, number, entry.key, given)
 
     def _refer(self, entry: Entry, cells: list[Any]) -> int:
         assert self.choices is not None
@@ -306,9 +316,9 @@ class NativeIndex:
         this handle."""
         commands: list[int] = []
         if self.choices is None:
-            self._put_rows(rows, handle, commands)
+            self._write.put_rows(rows, handle, commands)
         else:
-            self._put_sets(rows, handle, commands, self.choices.use_set, self._chosen)
+            self._write.put_sets(rows, handle, commands, self.choices.use_set, self._chosen)
         self._send(commands)
 
     def _send(self, commands: list[int]) -> None:
@@ -316,7 +326,7 @@ class NativeIndex:
             self._memory.send_packed(array("Q", commands).tobytes())
 
     def remove(self, entry: Entry) -> None:
-        mask, value, _ = self._key(entry.key)
+        mask, value, _ = self._write.key(entry.key)
         self._memory.send(REMOVE, self._number, entry.handle, *value, *mask)
         if isinstance(entry, NativeEntry):
             # What is read of the entry from now on does not change any more.
