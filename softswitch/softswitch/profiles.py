@@ -48,17 +48,31 @@ _NO_MEMBERS: Mapping[int, int] = MappingProxyType({})
 class Group:
     """A group of calls with weights, either of members or of its own.
 
-    ``parts`` are (cell, weight, port to watch or None), none in a set that watches nothing. ``cells`` has each cell as
-    many times as its weight, but nothing of parts that watch a port that is down. ``members`` maps member ids to
-    weights, and is empty in a group without members.
+    ``parts`` are (cell, weight, port to watch or None), none in a set that watches nothing. ``members`` maps member ids
+    to weights, and is empty in a group without members.
     """
 
-    __slots__ = ("cells", "members", "parts")
+    __slots__ = ("_cells", "calls", "members", "parts", "weights")
 
-    def __init__(self) -> None:
+    def __init__(self, calls: Sequence[Call] = (), weights: Sequence[int] = ()) -> None:
         self.members: Mapping[int, int] = _NO_MEMBERS
         self.parts: Sequence[tuple[list[Call], int, int | None]] = ()
-        self.cells: list[list[Call]] = []
+        self.calls = calls
+        self.weights = weights
+        """The calls of a set that watches nothing, and their weights."""
+        self._cells: list[list[Call]] | None = None
+
+    @property
+    def cells(self) -> list[list[Call]]:
+        """Return the cells to choose from: each as many times as its weight, but none of parts that watch a port that
+        is down. The list stays the same object, because entries refer to it."""
+        cells = self._cells
+        if cells is None:
+            # Sets come by the thousand, and in native memory nobody asks for the cells of most of them.
+            cells = self._cells = []
+            for call, weight in zip(self.calls, self.weights, strict=True):
+                cells += [[call]] * weight
+        return cells
 
 
 class ActionProfile:
@@ -144,15 +158,11 @@ class ActionProfile:
 
         ``watch`` has the port or None for each call; without it there are no watched ports.
         """
+        if not watch:
+            return Group(calls, weights)
         group = Group()
-        if watch:
-            parts = zip(calls, weights, watch, strict=True)
-            self._fill(group, [([call], weight, port) for call, weight, port in parts])
-            return group
-        # Sets come by the thousand. The fewer objects remain of each, the less the garbage collector has to examine.
-        cells = group.cells
-        for call, weight in zip(calls, weights, strict=True):
-            cells += [[call]] * weight
+        parts = zip(calls, weights, watch, strict=True)
+        self._fill(group, [([call], weight, port) for call, weight, port in parts])
         return group
 
     def drop_set(self, group: Group) -> None:
@@ -176,7 +186,7 @@ class ActionProfile:
         self._choose(group)
 
     def _choose(self, group: Group) -> None:
-        """Fill in the cells to choose from. The list stays the same object, because entries refer to it."""
+        """Fill in the cells to choose from."""
         down, cells = self._down, group.cells
         cells.clear()
         for cell, weight, port in group.parts:

@@ -8,11 +8,11 @@ member can be changed in one place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from . import ir
-from .errors import BadEntry, DuplicateEntry, NoSuchEntry, TableFull
+from .errors import BadEntry, DuplicateEntry, NoSuchEntry, TableError, TableFull
 from .lookup import Call, Entry, EntryIndex, KeyElement, make_index, match_fields
 from .profiles import ActionProfile, Group, checked_call
 from .stateful import MeterCell
@@ -45,6 +45,9 @@ class Table:
         self.stateful = has_state(spec)
         self.default_cell: list[Call | None] = [None]
         self.entry_type: type[Entry] = Entry
+        self.take_rows: Callable[[int, Sequence[Any]], object] | None = None
+        """Takes entries as `put_all` or `put_sets` gets them, with the first one's handle, in place of `index`. Then
+        nothing else is made of them until somebody asks for them."""
         self.default_entry = Entry(-1, (), 0, MeterCell())
         """The holder of the default entry's counter and meter."""
         self._default: tuple[str, tuple[int, ...]] | None = None
@@ -53,8 +56,8 @@ class Table:
         self._default_action_const = spec.default_action_const
         self._numbers = {action: number for number, action in enumerate(self.actions)}
         self._fields = match_fields(spec)
-        self._by_key: dict[Any, Entry] = {}
-        self._by_handle: dict[int, Entry] = {}
+        self._by_key: dict[Any, int] = {}
+        self._by_handle: dict[int, Entry | tuple[Any, ...]] = {}
         self._next_handle = 0
         self.index: EntryIndex = make_index(spec.match, self._fields)
         if spec.default is not None:
@@ -100,7 +103,7 @@ class Table:
         if not self.put_all(((key, priority, action, args),)):
             self._refuse_new(key, priority)
             raise BadEntry(f"table '{self.name}': has an action profile, so an entry must refer to a member or group")
-        return self._by_handle[self._next_handle - 1]
+        return self.entry(self._next_handle - 1)
 
     @property
     def next_handle(self) -> int:
@@ -117,6 +120,8 @@ class Table:
         # share.
         if self.is_const or not self._fields or self.profile is not None:
             return 0
+        if self.take_rows is not None:
+            return self._put_rows(entries, self.take_rows)
         by_priority, stateful, metered = self.by_priority, self.stateful, self.meter_unit is not None
         by_key, by_handle, room, numbers = self._by_key, self._by_handle, self.max_size, self._numbers
         entry_type = self.entry_type
@@ -135,12 +140,38 @@ class Table:
                     break
                 entry = entry_type(handle, key, priority, MeterCell() if metered else _UNMETERED, action, args)
                 entry.result = (numbers[action], *args, entry) if stateful else (numbers[action], *args)
-                by_handle[handle] = by_key[identity] = entry
+                by_key[identity] = handle
+                by_handle[handle] = entry
                 new.append(entry)
                 handle += 1
         finally:
             self._next_handle = handle
             self.index.add_all(new)
+        return len(new)
+
+    def _put_rows(self, entries: Iterable[tuple[Any, ...]], take: Callable[[int, Sequence[Any]], object]) -> int:
+        """Insert as `put_all` does, and make no entry yet. The first two parts of each row are key and priority."""
+        by_priority, by_key, by_handle, first = self.by_priority, self._by_key, self._by_handle, self._next_handle
+        handle, end = first, first + self.max_size - len(by_handle)
+        identity: Any
+        new: list[tuple[Any, ...]] = []
+        try:
+            for row in entries:
+                if not by_priority:
+                    identity = row[0]
+                elif 0 <= row[1] < 1 << 31:
+                    identity = row[:2]
+                else:
+                    break
+                if identity in by_key or handle >= end:
+                    break
+                by_key[identity] = handle
+                new.append(row)
+                handle += 1
+        finally:
+            by_handle.update(zip(range(first, handle), new, strict=True))
+            self._next_handle = handle
+            take(first, new)
         return len(new)
 
     def put_indirect(
@@ -152,17 +183,25 @@ class Table:
 
     def put_set(self, key: tuple[KeyElement, ...], priority: int, chosen: Group) -> Entry:
         """Add an entry with a group of its own (:meth:`ActionProfile.make_set`) as :meth:`put` does."""
-        by_key, by_handle, handle = self._by_key, self._by_handle, self._next_handle
-        identity = (key, priority) if self.by_priority else key
-        if self.is_const or self.by_priority or not key or identity in by_key or len(by_handle) >= self.max_size:
-            self._refuse_new(key, priority)
-        meter = _UNMETERED if self.meter_unit is None else MeterCell()
-        entry = self.entry_type(handle, key, priority if self.by_priority else 0, meter)
+        self._refuse_new(key, priority)
+        entry = self._new(key, priority)
         entry.result = (chosen.cells, entry)
-        self._next_handle = handle + 1
-        by_handle[handle] = by_key[identity] = entry
+        self._admit(entry)
         self.index.add(entry)
         return entry
+
+    def put_sets(self, entries: Iterable[tuple[tuple[KeyElement, ...], int, Group]]) -> int:
+        """Call :meth:`put_set` for each (key, priority, group) as :meth:`put_all` calls :meth:`put`."""
+        if self.take_rows is not None and not self.is_const and self._fields:
+            return self._put_rows(entries, self.take_rows)
+        count = 0
+        try:
+            for key, priority, chosen in entries:
+                self.put_set(key, priority, chosen)
+                count += 1
+        except TableError:
+            pass  # the returned number tells the caller
+        return count
 
     def modify_set(self, handle: int, chosen: Group) -> None:
         """Change an entry to a group of its own. Raises :class:`NoSuchEntry`, :class:`BadEntry`."""
@@ -199,9 +238,8 @@ class Table:
 
     def adopt(self, index: EntryIndex, default_cell: list[Call | None]) -> None:
         """Keep all entries in another index, and the default entry in another cell, from now on."""
-        entries = [self._renewed(entry) for entry in self._by_handle.values()]
+        entries = [self._renewed(entry) for entry in self.entries()]
         self._by_handle = {entry.handle: entry for entry in entries}
-        self._by_key = {self._identity(entry.key, entry.priority): entry for entry in entries}
         self.index, self.default_cell = index, default_cell
         index.add_all(entries)
         if self._default is not None:
@@ -222,18 +260,27 @@ class Table:
     def find(self, key: Sequence[KeyElement], priority: int = 0) -> int | None:
         """Return the handle of the entry with exactly this key (and priority, where it counts), None if there is
         none."""
-        entry = self._by_key.get(self._identity(self.normal(key), priority))
-        return None if entry is None else entry.handle
+        return self._by_key.get(self._identity(self.normal(key), priority))
 
     def entry(self, handle: int) -> Entry:
         """Return an entry. Raises :class:`NoSuchEntry`."""
-        if handle not in self._by_handle:
+        found = self._by_handle.get(handle)
+        if found is None:
             raise NoSuchEntry(f"table '{self.name}': there is no entry {handle}")
-        return self._by_handle[handle]
+        if isinstance(found, Entry):
+            return found
+        key, priority, *what = found
+        entry = self._by_handle[handle] = self.entry_type(handle, key, priority if self.by_priority else 0, _UNMETERED)
+        if self.profile is None:
+            entry.action, entry.args = what
+            entry.result = (self._numbers[what[0]], *what[1])
+        else:
+            entry.result = (what[0].cells, entry)
+        return entry
 
     def entries(self) -> Iterator[Entry]:
         """Yield every entry, in order of insertion."""
-        return iter(tuple(self._by_handle.values()))
+        return map(self.entry, tuple(self._by_handle))
 
     def __len__(self) -> int:
         return len(self._by_handle)
@@ -336,7 +383,7 @@ class Table:
     def _admit(self, entry: Entry) -> None:
         self._next_handle += 1
         self._by_handle[entry.handle] = entry
-        self._by_key[(entry.key, entry.priority) if self.by_priority else entry.key] = entry
+        self._by_key[(entry.key, entry.priority) if self.by_priority else entry.key] = entry.handle
 
     def _put(
         self, entry: Entry, call: tuple[str, tuple[int, ...]] | None, member: int | None, group: int | None

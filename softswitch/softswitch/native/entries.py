@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 from softswitch import ir
 from softswitch.lookup import Call, Entry
-from softswitch.profiles import ActionProfile
+from softswitch.profiles import ActionProfile, Group
 from softswitch.stateful import MeterCell, MeterConfig
 from softswitch.tables import Table
 
-from .keys import key_layout, split
+from .keys import key_code, key_layout, split
 from .memory import CALL, CHOOSE, DEFAULT, METER, NONE, PUT, REMOVE, UNCALL, UNCHOOSE, Memory
 from .text import words
 
@@ -61,6 +61,27 @@ class NativeEntry(Entry):
     hit_ns = property(lambda self: self._get("hit_ns"), lambda self, value: self._set("hit_ns", value))
 
 
+class _Numbers:
+    """Numbers for things in native memory, as small as possible."""
+
+    def __init__(self) -> None:
+        self.free: list[int] = []
+        self._next = 0
+
+    def take(self) -> int:
+        if self.free:
+            return self.free.pop()
+        self._next += 1
+        return self._next - 1
+
+    def take_all(self, count: int) -> Iterable[int]:
+        """Return so many numbers."""
+        if self.free:
+            return [self.take() for _ in range(count)]
+        self._next += count
+        return range(self._next - count, self._next)
+
+
 class Choices:
     """The native side of an action profile: the calls that entries choose from, while an entry refers to them.
 
@@ -76,30 +97,52 @@ class Choices:
         ]
         self._calls: dict[int, list[Any]] = {}
         """[cell, number, uses], by the identity of the cell."""
+        self._plain = [all(count == 1 for count in counts) for counts in self._widths]
         self._lists: dict[int, list[Any]] = {}
         """[cells, number, uses, the cells as they were], by the identity of the list."""
-        self._free_calls: list[int] = []
-        self._free_lists: list[int] = []
+        self._call_numbers = _Numbers()
+        self._list_numbers = _Numbers()
         profile.on_change = self.changed
 
     def use(self, cells: list[Any]) -> int:
         """Return the number of a list of cells, which one more entry refers to."""
         known = self._lists.get(id(cells))
         if known is None:
-            number = self._free_lists.pop() if self._free_lists else len(self._lists)
-            known = self._lists[id(cells)] = [cells, number, 0, []]
+            known = self._lists[id(cells)] = [cells, self._list_numbers.take(), 0, []]
             self._choose(known)
         known[2] += 1
         return int(known[1])
 
-    def leave(self, cells: list[Any]) -> None:
-        """Note that one entry less refers to a list."""
+    def use_set(self, group: Group, commands: list[int]) -> tuple[int, ...]:
+        """Append the commands that make an entry's own set; return its number, and those of its calls."""
+        profile, plain, calls = self._number, self._plain, group.calls
+        chosen: list[int] = []
+        number, numbers = self._list_numbers.take(), self._call_numbers.take_all(len(calls))
+        for call, at, weight in zip(calls, numbers, group.weights, strict=True):
+            if plain[call[0]]:
+                commands += (CALL, 2 + len(call), profile, at, *call)
+            else:
+                commands += self._command(([call], at))
+            chosen += (at,) * weight
+        commands += (CHOOSE, 2 + len(chosen), profile, number, *chosen)
+        return (number, *numbers)
+
+    def leave(self, cells: list[Any] | tuple[int, ...]) -> None:
+        """Note that one entry less refers to a list, or that none refers to its own set."""
+        if isinstance(cells, tuple):
+            number, *calls = cells
+            self._memory.send(UNCHOOSE, self._number, number)
+            self._list_numbers.free.append(number)
+            for call in calls:
+                self._memory.send(UNCALL, self._number, call)
+            self._call_numbers.free += calls
+            return
         known = self._lists[id(cells)]
         known[2] -= 1
         if not known[2]:
             self._memory.send(UNCHOOSE, self._number, known[1])
             del self._lists[id(cells)]
-            self._free_lists.append(known[1])
+            self._list_numbers.free.append(known[1])
             self._leave_calls(known[3])
 
     def changed(self, what: list[Any]) -> None:
@@ -119,8 +162,7 @@ class Choices:
         for cell in known[3]:
             call = self._calls.get(id(cell))
             if call is None:
-                number = self._free_calls.pop() if self._free_calls else len(self._calls)
-                call = self._calls[id(cell)] = [cell, number, 0]
+                call = self._calls[id(cell)] = [cell, self._call_numbers.take(), 0]
                 commands += self._command(call)
             call[2] += 1
             numbers.append(call[1])
@@ -134,42 +176,88 @@ class Choices:
             if not call[2]:
                 self._memory.send(UNCALL, self._number, call[1])
                 del self._calls[id(cell)]
-                self._free_calls.append(call[1])
+                self._call_numbers.free.append(call[1])
 
-    def _command(self, call: list[Any]) -> Sequence[int]:
+    def _command(self, call: Sequence[Any]) -> Sequence[int]:
         action, *args = call[0][0]
-        widths = self._widths[action]
-        given = args if len(widths) == sum(widths) else in_words(widths, args)
+        given = args if self._plain[action] else in_words(self._widths[action], args)
         return (CALL, 3 + len(given), self._number, call[1], action, *given)
 
 
+_WRITERS = """
+def key(key):
+    {key} = key
+    return ({mask}), ({value}), ({ranges})
+
+def put(handle, priority, action, state, key, args):
+    {key} = key
+    return ({put},)
+
+def put_rows(rows, handle, commands):
+    state = 0
+    for {key}, priority, name, args in rows:
+        action = numbers[name]
+        if not plain[action]:
+            args = in_words(widths[action], args)
+        commands += ({put},)
+        handle += 1
+
+def put_sets(rows, handle, commands, use, chosen):
+    action = state = 0
+    for {key}, priority, group in rows:
+        chosen[handle] = used = use(group, commands)
+        args = used[:1]
+        commands += ({put},)
+        handle += 1
+"""
+"""The functions of one table: the words of a key, the command that puts an entry, and those of many."""
+
+
+class _Writers(NamedTuple):
+    key: Callable[[Sequence[Any]], tuple[Sequence[int], Sequence[int], Sequence[int]]]
+    """Returns the words of a key's mask, of its value, and the ends of its ranges."""
+    put: Callable[..., tuple[int, ...]]
+    put_rows: Callable[..., None]
+    put_sets: Callable[..., None]
+
+
 class NativeIndex:
-    """The entries of a table in native memory."""
+    """The entries of a table in native memory. What puts them there is written for each table (`_WRITERS`)."""
 
     def __init__(self, memory: Memory, number: int, spec: ir.TableSpec, program: ir.ProgramIR, table: Table) -> None:
         self._memory = memory
         self._number = number
         self._table = table
-        self._layout = layout = key_layout(spec)
-        self._parts = [
-            (key.match, (1 << key.width) - 1, 0 if place is None else 64 * place[0] + place[1])
-            for key, place in zip(spec.keys, layout.places, strict=True)
-        ]
+        self._layout = key_layout(spec)
         self._widths = [[words(p.width) for p in program.actions[a].params] for a in spec.actions]
-        self._short = layout.size == 1 and not layout.ranges and spec.profile is None
-        """Whether mask and value of a key have a word each, and entries their own actions."""
-        self._shifts = [shift for _, _, shift in self._parts]
-        self._exact_mask = (
-            sum(full << shift for _, full, shift in self._parts)
-            if all(kind == "exact" for kind, _, _ in self._parts)
-            else None
-        )
         self._plain = [all(count == 1 for count in counts) for counts in self._widths]
-        self._chosen: dict[int, list[Any]] = {}
-        """The list that each entry refers to, by handle."""
+        self._spec = spec
+        self._chosen: dict[int, Any] = {}
+        """The list or the own set that each entry refers to, by handle."""
         self._free: list[int] = []
         self._states = 1
         self.choices: Choices | None = None
+
+    @cached_property
+    def _write(self) -> _Writers:
+        """Return the functions for this table, which most of a program's tables never need."""
+        code, table = key_code(self._spec), self._table
+        scope: dict[str, Any] = {
+            "numbers": {action: number for number, action in enumerate(table.actions)},
+            "plain": self._plain,
+            "widths": self._widths,
+            "in_words": in_words,
+        }
+        put = ", ".join(
+            (
+                f"{PUT}, {5 + len(code.mask) + len(code.value) + len(code.ranges)} + len(args), {self._number}, handle",
+                "priority" if table.by_priority else "0",
+                *("action", "state", *code.mask, *code.value, *code.ranges, "*args"),
+            )
+        )
+        mask, value, ranges = ("".join(f"{word}, " for word in part) for part in (code.mask, code.value, code.ranges))
+        exec(_WRITERS.format(key=code.target, mask=mask, value=value, ranges=ranges, put=put), scope)
+        return _Writers(scope["key"], scope["put"], scope["put_rows"], scope["put_sets"])
 
     def prepare(self, entry: Entry, number: int | None = None) -> None:
         """Give an entry its place in native memory."""
@@ -187,44 +275,15 @@ class NativeIndex:
         if self._table.meter_unit is not None:
             entry.meter = NativeMeterCell(self._memory, self._number + 1, 0, number)
 
-    def _key(self, key: Sequence[Any]) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
-        """Return the words of a key's mask, of its value, and the ends of its ranges."""
-        mask = value = 0
-        ranges: Sequence[int] = ()
-        for (kind, full, shift), element in zip(self._parts, key, strict=True):
-            if kind == "exact":
-                value |= element << shift
-                mask |= full << shift
-            elif kind == "range":
-                ranges = (*ranges, *element)
-            else:
-                first, second = element
-                value |= first << shift
-                mask |= (second if kind == "ternary" else full ^ (full >> second)) << shift
-        size = self._layout.size
-        if size == 1:
-            return (mask,), (value,), ranges
-        return split(mask, size), split(value, size), ranges
-
     def _command(self, entry: Entry) -> Sequence[int]:
-        mask, value, ranges = self._key(entry.key)
-        result = entry.result
-        number = 0
-        given: Sequence[int]
-        if self.choices is None:
-            action = result[0]
-            given = result[1:]
-            if self._table.stateful:
-                number = result[-1].number + 1
-                given = given[:-1]
-            if not self._plain[action]:
-                given = in_words(self._widths[action], given)
-        else:
-            action, given = 0, (self._refer(entry, result[0]),)
-            if isinstance(entry, NativeEntry):
-                number = entry.number + 1
-        rest = (*mask, *value, *ranges, *given)
-        return (PUT, 5 + len(rest), self._number, entry.handle, entry.priority, action, number, *rest)
+        number = entry.number + 1 if isinstance(entry, NativeEntry) else 0
+        if self.choices is not None:
+            given: Sequence[int] = (self._refer(entry, entry.result[0]),)
+            return self._write.put(entry.handle, entry.priority, 0, number, entry.key, given)
+        action, *given = entry.result[:-1] if self._table.stateful else entry.result
+        if not self._plain[action]:
+            given = in_words(self._widths[action], given)
+        return self._write.put(entry.handle, entry.priority, action, number, entry.key, given)
 
     def _refer(self, entry: Entry, cells: list[Any]) -> int:
         assert self.choices is not None
@@ -236,7 +295,7 @@ class NativeIndex:
             self._left.append(old)
         return number
 
-    _left: list[list[Any]]
+    _left: list[Any]
 
     def add(self, entry: Entry) -> None:
         self.add_all((entry,))
@@ -244,50 +303,30 @@ class NativeIndex:
     def add_all(self, entries: Iterable[Entry]) -> None:
         self._left = []
         commands: list[int] = []
-        if self._short:
-            self._add_short(entries, commands)
+        for entry in entries:
+            self.prepare(entry)
+            commands += self._command(entry)
+        self._send(commands)
+        for chosen in self._left:
+            assert self.choices is not None
+            self.choices.leave(chosen)
+
+    def add_rows(self, handle: int, rows: Sequence[Any]) -> None:
+        """Add entries without state of their own, as `Table.put_all` or `Table.put_sets` gets them. The first one has
+        this handle."""
+        commands: list[int] = []
+        if self.choices is None:
+            self._write.put_rows(rows, handle, commands)
         else:
-            for entry in entries:
-                self.prepare(entry)
-                commands += self._command(entry)
+            self._write.put_sets(rows, handle, commands, self.choices.use_set, self._chosen)
+        self._send(commands)
+
+    def _send(self, commands: list[int]) -> None:
         if commands:
             self._memory.send_packed(array("Q", commands).tobytes())
-        for cells in self._left:
-            assert self.choices is not None
-            self.choices.leave(cells)
-
-    def _add_short(self, entries: Iterable[Entry], commands: list[int]) -> None:
-        """Append the commands of entries whose keys are short: filling a large table consists of this."""
-        number, parts, plain, widths = self._number, self._parts, self._plain, self._widths
-        shifts, exact_mask, stateful = self._shifts, self._exact_mask, self._table.stateful
-        for entry in entries:
-            key: Any = entry.key
-            mask, value, state = exact_mask, 0, 0
-            if mask is not None:
-                for element, shift in zip(key, shifts, strict=True):
-                    value |= element << shift
-            else:
-                mask = 0
-                for (kind, full, shift), element in zip(parts, key, strict=True):
-                    if kind == "exact":
-                        first, cared = element, full
-                    elif kind == "lpm":
-                        first, length = element
-                        cared = full ^ (full >> length)
-                    else:
-                        first, cared = element
-                    value |= first << shift
-                    mask |= cared << shift
-            action, *given = entry.result
-            if stateful:
-                self.prepare(entry)
-                state = given.pop().number + 1
-            if not plain[action]:
-                given = in_words(widths[action], given)
-            commands += (PUT, 7 + len(given), number, entry.handle, entry.priority, action, state, mask, value, *given)
 
     def remove(self, entry: Entry) -> None:
-        mask, value, _ = self._key(entry.key)
+        mask, value, _ = self._write.key(entry.key)
         self._memory.send(REMOVE, self._number, entry.handle, *value, *mask)
         if isinstance(entry, NativeEntry):
             # What is read of the entry from now on does not change any more.
@@ -336,4 +375,6 @@ def attach(memory: Memory, number: int, spec: ir.TableSpec, program: ir.ProgramI
         table.entry_type = NativeEntry
         table.default_entry = NativeEntry(old.handle, old.key, 0, old.meter)
         index.prepare(table.default_entry, 0)
+    else:
+        table.take_rows = index.add_rows
     return index

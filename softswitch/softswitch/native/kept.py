@@ -7,10 +7,12 @@ text of this package, so that no version of it reads what another one wrote.
 from __future__ import annotations
 
 import pickle
+from dataclasses import fields, is_dataclass
 from functools import cache, lru_cache
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from ctoolchain import keep, read_kept
@@ -45,9 +47,20 @@ def load_kept(source: bytes, name: str) -> Program:
             unit = generate(program.ir)
         except ProgramError:
             return program
-        keep(f"program-{key}", pickle.dumps((program.ir, unit), protocol=5))
+        packed = BytesIO()
+        _Pickler(packed, protocol=5).dump((program.ir, unit))
+        keep(f"program-{key}", packed.getvalue())
     _units[program] = unit
     return program
+
+
+class _Pickler(pickle.Pickler):
+    """A pickler of data classes as calls of them, which are read in half the time that setting their fields takes."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if not is_dataclass(value) or isinstance(value, type):
+            return NotImplemented
+        return type(value), tuple(getattr(value, field.name) for field in fields(value))
 
 
 def unit_of(program: Program) -> CUnit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from softswitch import ir
@@ -46,6 +47,57 @@ def key_layout(spec: ir.TableSpec) -> KeyLayout:
     return KeyLayout(tuple(places), word + (used > 0), tuple(ranges), kind)
 
 
+_WORD = (1 << 64) - 1
+
+
 def split(number: int, count: int) -> list[int]:
     """Return the ``count`` lowest words of a number."""
-    return [number >> 64 * i & 0xFFFF_FFFF_FFFF_FFFF for i in range(count)]
+    return [number >> 64 * i & _WORD for i in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCode:
+    """Python that takes a key apart: the target of an assignment, and the words of mask, value and ranges."""
+
+    target: str
+    mask: Sequence[str]
+    value: Sequence[str]
+    ranges: Sequence[str]
+
+
+def key_code(spec: ir.TableSpec) -> KeyCode:
+    """Return the code for a table's keys, in which all that is known beforehand is a number already."""
+    layout = key_layout(spec)
+    targets: list[str] = []
+    ranges: list[str] = []
+    mask: list[list[str]] = [[] for _ in range(layout.size)]
+    value: list[list[str]] = [[] for _ in range(layout.size)]
+    always = [0] * layout.size
+    for i, (key, place) in enumerate(zip(spec.keys, layout.places, strict=True)):
+        full = (1 << key.width) - 1
+        targets.append(f"k{i}" if key.match == "exact" else f"(k{i}, m{i})")
+        if place is None:
+            ranges += (f"k{i}", f"m{i}")
+            continue
+        word, shift = place
+        count = words(key.width)
+        for at in range(count):
+            value[word + at].append(_word(f"k{i}", at, count, shift))
+            if key.match == "exact":
+                always[word + at] |= split(full, count)[at] << shift
+            elif key.match == "lpm":
+                mask[word + at].append(_word(f"({full} ^ {full} >> m{i})", at, count, shift))
+            else:
+                mask[word + at].append(_word(f"m{i}", at, count, shift))
+    return KeyCode(
+        f"({''.join(f'{target}, ' for target in targets)})",
+        [" | ".join((*parts, str(known))) if parts else str(known) for parts, known in zip(mask, always, strict=True)],
+        [" | ".join(parts) for parts in value],
+        ranges,
+    )
+
+
+def _word(name: str, at: int, count: int, shift: int) -> str:
+    if count > 1:
+        return f"{name} >> {64 * at} & {_WORD}" if at else f"{name} & {_WORD}"
+    return f"{name} << {shift}" if shift else name

@@ -35,6 +35,8 @@ class BulkWriter:
         self._tables = tables
         self._info = info
         self._attempt = attempt
+        self._put_alls: dict[tuple[int, bytes], _PutAll | None] = {}
+        """What inserts into a table, by its id and the entries' metadata."""
         self._templates: dict[int, list[tuple[Template, _PutAll]]] = {}
         """The templates by size in bytes, the latest used first."""
         self._learnt = 0
@@ -44,18 +46,17 @@ class BulkWriter:
         data, starts, ends = updates.data, updates.starts, updates.ends
         count = len(starts)
         statuses: list[Status] = []
-        run_end = 0
         while (index := len(statuses)) < count:
-            start = starts[index]
-            if start >= run_end:
-                found = self._find(updates, index)
-                if found is not None:
-                    template, put_all, run_end = found
-            if start < run_end:
-                statuses += [OK] * put_all(template.decode(data[start:run_end]))
-                if len(statuses) == count or starts[len(statuses)] >= run_end:
+            found = self._find(updates, index)
+            if found is not None:
+                put_all = found[1]
+                statuses += [OK] * put_all(self._decoded(updates, index, found))
+                if len(statuses) == count:
+                    break
+                # Here is another table, or an update whose fault the ordinary way finds.
+                after, index = index, len(statuses)
+                if index > after and (following := self._find(updates, index)) and following[1] is not put_all:
                     continue
-                index = len(statuses)  # the ordinary way finds the fault of this update
             try:
                 update = updates[index]
             except DecodeError:
@@ -66,6 +67,20 @@ class BulkWriter:
             if status is OK and update.type == p4r.Update.INSERT and count >= _WORTH_LEARNING:
                 self._learn(data[starts[index] : ends[index]], update)
         return statuses
+
+    def _decoded(
+        self, updates: WireUpdates, index: int, found: tuple[Template, _PutAll, int] | None
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield the insertions from the update at `index` on that match templates of the same table."""
+        data, starts = updates.data, updates.starts
+        put_all = found and found[1]
+        while found is not None and found[1] is put_all:
+            template, _, run_end = found
+            start = starts[index]
+            if (yield from template.decode(data[start:run_end])):
+                return
+            index += (run_end - start) // (updates.ends[index] - start)
+            found = self._find(updates, index) if index < len(starts) else None
 
     def _find(self, updates: WireUpdates, index: int) -> tuple[Template, _PutAll, int] | None:
         """Return the template of the update at `index`, and the end of the last consecutive update that matches it."""
@@ -89,7 +104,10 @@ class BulkWriter:
             return
         known = self._templates.get(len(raw), [])
         table_id = entity.table_entry.table_id
-        put_all = self._tables.plain_insertion(table_id, entity.table_entry.metadata)
+        which = table_id, entity.table_entry.metadata
+        if which not in self._put_alls:
+            self._put_alls[which] = self._tables.plain_insertion(*which)
+        put_all = self._put_alls[which]
         if len(known) >= _MOST_OF_A_SIZE or put_all is None:
             return
         self._learnt += 1

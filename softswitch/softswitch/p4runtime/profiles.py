@@ -68,7 +68,7 @@ class ProfileView:
         """Return the error to raise, with the profile's name in front of `reason`."""
         return RefusedError(code, f"{self.place}: {reason}")
 
-    def check_weights(self, weights: list[int], by_members: bool, limit: int) -> list[int]:
+    def check_weights(self, weights: Sequence[int], by_members: bool, limit: int) -> Sequence[int]:
         """Return the weights to use. Refuse weights that the profile does not allow, and a group whose size is above
         `limit`.
 
@@ -182,7 +182,7 @@ class ProfileStore:
         self,
         view: ProfileView,
         calls: Sequence[Call],
-        weights: list[int],
+        weights: Sequence[int],
         watch: Sequence[int | None],
         by_members: bool,
         written: bytes,

@@ -22,6 +22,7 @@ from softswitch.p4runtime.metering import meter_config, meter_message
 from softswitch.p4runtime.p4info import ActionScope, MatchKind, P4InfoError, P4InfoIndex, TableInfo
 from softswitch.p4runtime.profiles import OneShot, ProfileStore, ProfileView
 from softswitch.p4runtime.refusals import as_status, refusing
+from softswitch.profiles import Group
 from softswitch.rpc.status import Code, RefusedError
 from softswitch.stateful import MeterConfig
 from softswitch.tables import Entry, Table
@@ -41,7 +42,6 @@ class _Beside:
     """The time at which the entry was written."""
     watch: Watch[TableView] | None = None
     """Its idle timeout, if it has one."""
-    one_shot: OneShot | None = None
 
 
 _NOTHING = _Beside()
@@ -82,6 +82,7 @@ class TableView:
         self.agrees = _agrees(info, table, index)
         """Whether every value that fits the P4Info also fits the program. This holds unless values are translated."""
         self.beside: dict[int, _Beside] = {}
+        self.one_shots: dict[int, OneShot] = {}
         self.beside_default = _Beside()
 
     def refused(self, code: Code, reason: str) -> RefusedError:
@@ -129,8 +130,8 @@ class TableView:
             message.priority = entry.priority
         self.key.encode(entry.key, message)
         beside = self.beside.get(entry.handle, _NOTHING)
-        if beside.one_shot is not None:
-            message.action.action_profile_action_set.ParseFromString(beside.one_shot.written)
+        if entry.handle in self.one_shots:
+            message.action.action_profile_action_set.ParseFromString(self.one_shots[entry.handle].written)
         elif entry.group is not None:
             message.action.action_profile_group_id = entry.group
         elif entry.member is not None:
@@ -329,22 +330,30 @@ class TableStore:
     def _put_one_shots(
         self, view: TableView, profile: ProfileView, metadata: bytes, entries: Iterable[tuple[Any, ...]]
     ) -> int:
-        make_set, put_set, beside = self._profiles.make_set, view.table.put_set, view.beside
-        by_members = profile.info.sum_of_members
-        now_ns = self._now_ns()
-        count = 0
-        one_shot: OneShot | None = None
+        made: list[OneShot] = []
+        handles = range(
+            first := view.table.next_handle, first + view.table.put_sets(self._sets(profile, entries, made))
+        )
+        count = len(handles)
+        view.one_shots.update(zip(handles, made, strict=False))
+        if metadata:
+            view.beside.update(dict.fromkeys(handles, _Beside(0, metadata)))
+        for one_shot in made[count:]:
+            self._profiles.drop_one_shot(profile, one_shot)
+        return count
+
+    def _sets(
+        self, profile: ProfileView, entries: Iterable[tuple[Any, ...]], made: list[OneShot]
+    ) -> Iterator[tuple[Any, int, Group]]:
+        """Yield key, priority and group of each entry until the profile refuses one, whose sets are added to `made`."""
+        make_set, by_members = self._profiles.make_set, profile.info.sum_of_members
         try:
             for key, priority, calls, weights, written in entries:
-                one_shot = None
                 one_shot = make_set(profile, calls, weights, (), by_members, written)
-                beside[put_set(key, priority, one_shot.group).handle] = _Beside(0, metadata, now_ns, None, one_shot)
-                count += 1
-        except (TableError, RefusedError):
-            # The returned number tells the caller.
-            if one_shot is not None:
-                self._profiles.drop_one_shot(profile, one_shot)
-        return count
+                made.append(one_shot)
+                yield key, priority, one_shot.group
+        except RefusedError:
+            return  # the number that the table inserts tells the caller
 
     def views(self) -> Iterator[TableView]:
         """Yield all tables."""
@@ -385,8 +394,7 @@ class TableStore:
             raise as_status(error) from None
         if extras is not None:
             self._apply(view, new, extras)
-        if one_shot is not None or view.info.has_idle_timeout or _has_beside(entry):
-            self._remember(view, new, entry, one_shot)
+        self._remember(view, new, entry, one_shot)
 
     def _modify(self, view: TableView, entry: p4r.TableEntry) -> None:
         found = view.find(entry)
@@ -400,7 +408,7 @@ class TableStore:
             self._apply(view, found, self._extras(view, entry))
             return
         extras = self._extras(view, entry)
-        old = one_shot = view.beside.get(found.handle, _NOTHING).one_shot
+        old = one_shot = view.one_shots.get(found.handle)
         if entry.HasField("action"):
             action = entry.action
             kind = action.WhichOneof("type")
@@ -421,8 +429,7 @@ class TableStore:
                 self._profiles.drop_one_shot(view.profile, old)
         self._apply(view, found, extras)
         self._forget(view, found.handle)
-        if one_shot is not None or view.info.has_idle_timeout or _has_beside(entry):
-            self._remember(view, found, entry, one_shot)
+        self._remember(view, found, entry, one_shot)
 
     def _delete(self, view: TableView, entry: p4r.TableEntry) -> None:
         if view.info.is_const:
@@ -430,7 +437,7 @@ class TableStore:
         found = view.find(entry)
         with refusing():
             view.table.delete(found.handle)
-        one_shot = self._forget(view, found.handle).one_shot
+        one_shot = self._forget(view, found.handle)
         if one_shot is not None:
             assert view.profile is not None
             self._profiles.drop_one_shot(view.profile, one_shot)
@@ -508,16 +515,19 @@ class TableStore:
             entry.meter.configure(extras.meter)
 
     def _remember(self, view: TableView, found: Entry, entry: p4r.TableEntry, one_shot: OneShot | None) -> None:
-        now_ns = self._now_ns()
-        timeout_ns = entry.idle_timeout_ns
-        watch = self._timers.watch(view, found, timeout_ns, now_ns) if timeout_ns else None
-        view.beside[found.handle] = _Beside(entry.controller_metadata, entry.metadata, now_ns, watch, one_shot)
+        if one_shot is not None:
+            view.one_shots[found.handle] = one_shot
+        if view.info.has_idle_timeout or _has_beside(entry):
+            now_ns = self._now_ns()
+            timeout_ns = entry.idle_timeout_ns
+            watch = self._timers.watch(view, found, timeout_ns, now_ns) if timeout_ns else None
+            view.beside[found.handle] = _Beside(entry.controller_metadata, entry.metadata, now_ns, watch)
 
-    def _forget(self, view: TableView, handle: int) -> _Beside:
+    def _forget(self, view: TableView, handle: int) -> OneShot | None:
         beside = view.beside.pop(handle, _NOTHING)
         if beside.watch is not None:
             self._timers.end(beside.watch)
-        return beside
+        return view.one_shots.pop(handle, None)
 
     # -- inside: read ------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ insertion. Requests of a single update cost 3 to 14 % more.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Any, overload
@@ -146,15 +146,18 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 # -- templates ---------------------------------------------------------------------------------------------------------
 
 
+_Decode = Callable[[bytes], Generator[tuple[Any, ...], None, bool | None]]
+
+
 @dataclass(frozen=True, slots=True)
 class Template:
     """A pattern of insertions into one table that look alike."""
 
     match: Callable[[bytes, int, int], re.Match[bytes] | None]
     """Finds as many consecutive insertions as there are between two positions in a request, with tags and lengths."""
-    decode: Callable[[bytes], Iterator[tuple[Any, ...]]]
-    """Yields the content of each insertion, see `learn`. Ends before the first with a value that is not as it must
-    be."""
+    decode: _Decode
+    """Yields the content of each insertion, see `learn`. Ends before the first with a value that is not as it must be,
+    and returns whether there was one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +220,7 @@ def learn(
             return pieces
 
         whole, written = code.nested(parts)
-        what = [f"[{', '.join(calls)}]", f"[{', '.join(weights)}]", written]
+        what = [_tuple(calls), _tuple(weights), written]
         body += _message(3, _message(4, [whole]))
     else:
         return None
@@ -343,7 +346,7 @@ class _Code:
             pieces += _message(4, [_number_field(2, param.param_id), *_bytes_field(3, value)])
         return pieces, args
 
-    def function(self, layout: str, results: Sequence[str]) -> Callable[[bytes], Iterator[tuple[Any, ...]]]:
+    def function(self, layout: str, results: Sequence[str]) -> _Decode:
         """Return the generator of `results` of each row of `layout`."""
         scope = self._scope
         scope["rows"] = Struct(layout).iter_unpack
@@ -351,11 +354,11 @@ class _Code:
         source = f"def decode(data):\n    for {_tuple(self._unpacked)} in rows(data):\n"
         source += "".join(f"        {line}\n" for line in lines)
         exec(compile(source, "<template>", "exec"), scope)
-        decode: Callable[[bytes], Iterator[tuple[Any, ...]]] = scope["decode"]
+        decode: _Decode = scope["decode"]
         return decode
 
     def _refuse_if(self, condition: str) -> None:
-        self._lines += [f"if {condition}:", "    return"]
+        self._lines += [f"if {condition}:", "    return True"]
 
 
 _NUMBERS = {1: "B", 2: "H", 3: "HB", 4: "I", 5: "IB", 6: "IH", 7: "IHB", 8: "Q"}

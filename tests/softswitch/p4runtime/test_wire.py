@@ -12,7 +12,9 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ctoolchain import compilers
 from plugins.study.bench.p4runtime_load import updates
+from softswitch.native.choice import Choice
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.p4info import ActionInfo, ActionScope, MatchInfo, MatchKind, ParamInfo, TableInfo
 from softswitch.p4runtime.wire import WireRequest, WireUpdates, learn
@@ -31,10 +33,12 @@ UNSUITABLE = ("idle_table", "profile_table")
 """The tables whose entries have more than templates know."""
 
 
-@pytest.fixture
-def twins(program: Any) -> tuple[Device, Device]:
-    """Return two devices with the program, and room in its tables."""
-    devices = Device(cpu_port=510), Device(cpu_port=510)
+@pytest.fixture(params=["python", "native"])
+def twins(program: Any, request: pytest.FixtureRequest) -> tuple[Device, Device]:
+    """Return two devices with the program, and room in its tables. The second one takes bytes, by either engine."""
+    if request.param == "native" and not compilers():
+        pytest.skip("there is no C compiler")
+    devices = Device(cpu_port=510), Device(cpu_port=510, engines=Choice(request.param, compilers()[-1:]))
     for device in devices:
         device.install(program.config())
         claim = p4r.MasterArbitrationUpdate(device_id=1, election_id=ELECTION_ID)
@@ -231,8 +235,8 @@ def test_numbers_of_every_length(first: int, second: int, weight: int, count: in
         chosen.action_profile_actions.add(action=call, weight=priority)
         raws.append((entry, one_shot))
         plain.append((((a, mask), b), priority, "act", (x, y)))
-        calls = [(3, x, y), (3, x, y)]
-        sets.append((((a, mask), b), priority, calls, [priority, priority], chosen.SerializeToString()))
+        calls = ((3, x, y), (3, x, y))
+        sets.append((((a, mask), b), priority, calls, (priority, priority), chosen.SerializeToString()))
     for kind, expected in enumerate((plain, sets)):
         batch = [p4r.Update(type=p4r.Update.INSERT, entity=p4r.Entity(table_entry=raw[kind])) for raw in raws]
         alike = [p4r.WriteRequest(updates=[update]).SerializeToString() for update in batch]

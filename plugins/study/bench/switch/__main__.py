@@ -1,4 +1,4 @@
-"""`make bench-switch`: softswitch beside BMv2 on the same veth pairs: lossless rate, entries written per second.
+"""`make bench-switch`: softswitch beside BMv2 on the same veth pairs: lossless rate, latency, entries per second.
 
     python -m plugins.study.bench.switch                 both columns; ours alone where BMv2 is not installed
     python -m plugins.study.bench.switch --quick         one round instead of three
@@ -159,6 +159,13 @@ def _plain(results: speed.Results) -> dict[str, object]:
             for point, by_target in results.processor_ns.items()
             for target, costs in by_target.items()
         ],
+        "latency": [
+            {**dataclasses.asdict(point), "target": target, "placement": placement.name, **dataclasses.asdict(found)}
+            for point, by_target in results.latencies.items()
+            for target, by_placement in by_target.items()
+            for placement, rounds in by_placement.items()
+            for found in rounds
+        ],
         "entries_per_s": [
             {"table": table, "target": target, "rounds": rates}
             for table, by_target in results.entries_per_s.items()
@@ -183,6 +190,7 @@ def print_speed(results: speed.Results, targets: Sequence[Target], missing: Sequ
     for point, by_target in results.processor_ns.items():
         table.add_row(point.program, str(point.frame_bytes), *_cells(by_target, names))
     console.print(table)
+    _print_latencies(results, names, console)
     table = Table("table", title="Entries written/s (P4Runtime, batches of 1000)")
     switches = [target.name for target in targets if target.is_switch]
     _add_columns(table, switches)
@@ -213,6 +221,21 @@ def _print_placements(results: speed.Results, names: Sequence[str], console: Con
         for name in names:
             cells = [f"{statistics.median(by_target[name][placement]):,.0f}" for placement in placements]
             table.add_row(point.program, str(point.frame_bytes), name, *cells)
+    console.print(table)
+
+
+def _print_latencies(results: speed.Results, names: Sequence[str], console: Console) -> None:
+    """Print the medians of each target's percentiles, with the placement that suits it best."""
+    table = Table("program", "packet bytes", title="One-way latency at half of that rate, us: p50 / p99")
+    for name in names:
+        table.add_column(name, justify="right")
+    for point, by_target in results.latencies.items():
+        cells = []
+        for name in names:
+            found = by_target[name][results.best(point, name)[0]]
+            percentiles = ([each.p50_ns for each in found], [each.p99_ns for each in found])
+            cells.append(" / ".join(f"{statistics.median(values) / 1e3:,.1f}" for values in percentiles))
+        table.add_row(point.program, str(point.frame_bytes), *cells)
     console.print(table)
 
 

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import socket
 import time
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -98,6 +99,12 @@ class Sent:
     """how late the latest burst was"""
     arrived: int
     """frames counted at the far end of the switch `grace_s` after the last one was sent"""
+    first_turn: int
+    """the number of the first round"""
+    cycle_frames: int
+    """the number of frames of a round"""
+    handed_ns: Sequence[int] = ()
+    """when each burst was handed to the kernel, in nanoseconds of time.time_ns, if that was asked for"""
 
     @property
     def rate_pps(self) -> float:
@@ -155,10 +162,11 @@ class _Sender:
     def place(self, cpus: Sequence[int]) -> None:
         os.sched_setaffinity(0, cpus)
 
-    def run(self, name: str, rate_pps: float, duration_s: float, grace_s: float) -> Sent:
+    def run(self, name: str, rate_pps: float, duration_s: float, grace_s: float, timed: bool) -> Sent:
         ring = self._rings[name]
         send, handle = self._libc.sendmmsg, self._socket.fileno()
-        clock, sleep = time.perf_counter_ns, time.sleep
+        clock, sleep, instant = time.perf_counter_ns, time.sleep, time.time_ns
+        handed_ns, first_turn = array("q"), self._turn + 1
         interval_ns = BURST_FRAMES / rate_pps * 1e9
         total = max(1, round(duration_s * 1e9 / interval_ns))
         refused = lateness_ns = burst = 0
@@ -174,6 +182,8 @@ class _Sender:
                     sleep(-behind_ns * 1e-9)
                 elif behind_ns > lateness_ns:
                     lateness_ns = behind_ns
+                if timed:
+                    handed_ns.append(instant())
                 taken = send(handle, messages, BURST_FRAMES, socket.MSG_DONTWAIT)
                 if taken != BURST_FRAMES:
                     refused += BURST_FRAMES - max(taken, 0)
@@ -183,7 +193,8 @@ class _Sender:
         elapsed_ns = max(clock() - start_ns, int(total * interval_ns))
         sleep(grace_s)
         arrived = received_frames(self._far_end) - before
-        return Sent(total * BURST_FRAMES - refused, refused, elapsed_ns, lateness_ns, arrived)
+        frames = total * BURST_FRAMES - refused
+        return Sent(frames, refused, elapsed_ns, lateness_ns, arrived, first_turn, ring.count, handed_ns)
 
 
 def _serve(connection: Connection, interface: str, far_end: str) -> None:
@@ -238,9 +249,9 @@ class Generator:
         """Send from these processors only, from now on."""
         self._call(_ANSWER_S, "place", cpus)
 
-    def run(self, name: str, rate_pps: float, duration_s: float, grace_s: float = 0.0) -> Sent:
+    def run(self, name: str, rate_pps: float, duration_s: float, grace_s: float = 0.0, *, timed: bool = False) -> Sent:
         """Send the frames of `name` at `rate_pps` for `duration_s`; then wait `grace_s` and count what came out."""
-        answer = self._call(2 * (duration_s + grace_s) + _ANSWER_S, "run", name, rate_pps, duration_s, grace_s)
+        answer = self._call(2 * (duration_s + grace_s) + _ANSWER_S, "run", name, rate_pps, duration_s, grace_s, timed)
         assert isinstance(answer, Sent)
         return answer
 

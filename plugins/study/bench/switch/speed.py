@@ -14,6 +14,7 @@ from pathlib import Path
 from echelon.southbound.session import SwitchSession
 from plugins.study.bench.p4runtime_load import Load, load_p4info, updates
 
+from . import latency
 from .generator import Generator
 from .lossless import GRACE_S, Search, Trial, lossless_rate
 from .network import received_frames
@@ -31,6 +32,7 @@ LOAD_TABLES = ("exact", "lpm", "ternary", "one_shot")
 _CHECK_PPS = 4_000.0
 _CHECK_S = 0.5
 _COST_S = 0.5
+_LATENCY_S = 1.0
 _SETTLE_S = 0.1
 _FIRST_GUESS_PPS = 40_000.0
 
@@ -86,6 +88,8 @@ class Results:
     """lossless rates in packets/s"""
     processor_ns: dict[Point, dict[str, list[float]]] = field(default_factory=dict)
     """processor time per packet at half of the rate, of every placement"""
+    latencies: dict[Point, dict[str, dict[Placement, list[latency.Latency]]]] = field(default_factory=dict)
+    """one-way latencies at half of the rate"""
     entries_per_s: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     """by table"""
     settings: dict[str, str] = field(default_factory=dict)
@@ -101,6 +105,11 @@ class Results:
         where = f"{target}, {point.program}, {point.frame_bytes} byte packets"
         self.told(f"{where}: {processor_ns:,.0f} ns of processor time per packet")
         self.processor_ns.setdefault(point, {}).setdefault(target, []).append(processor_ns)
+
+    def add_latency(self, point: Point, target: str, placement: Placement, found: latency.Latency) -> None:
+        where = f"{target}, {point.program}, {point.frame_bytes} byte packets, {placement.name}"
+        self.told(f"{where}: latency {found.p50_ns / 1e3:,.1f} us (p50), {found.p99_ns / 1e3:,.1f} us (p99)")
+        self.latencies.setdefault(point, {}).setdefault(target, {}).setdefault(placement, []).append(found)
 
     def best(self, point: Point, target: str) -> tuple[Placement, list[float]]:
         """Return the placement that suits the target best, and its rates."""
@@ -205,6 +214,9 @@ class Speed:
                     before_ns = switch.processor_ns()
                     carried = run(half_pps, _COST_S).carried
                     results.add_cost(point, target.name, (switch.processor_ns() - before_ns) / max(1, carried))
+                    name = _name(workload, size)
+                    found_latency = latency.measure(generator, name, half_pps, _LATENCY_S, SINK_INTERFACE)
+                    results.add_latency(point, target.name, placement, found_latency)
 
             if target.is_switch:
                 asyncio.run(with_controller(switch, workload, searches))
