@@ -25,7 +25,7 @@ from finsy.proto import U128, p4r
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from echelon.lowering.intent import FIRST_GROUP, DigestSetting, Intent, MulticastGroup, QueueSetting, TableEntry
-from echelon.southbound.channel import CallError, MessageStream, P4RuntimeChannel
+from echelon.southbound.channel import CallError, Connect, MessageStream, P4RuntimeChannel
 from echelon.southbound.codec import OWNER, EntryText, codec_of, encode_digest, schema_of
 from echelon.southbound.deadlines import deadline, within
 from echelon.southbound.encoding import (
@@ -514,6 +514,7 @@ class SessionFactory(Protocol):
         credentials: GRPCCredentialsTLS | None = None,
         owner: bytes = OWNER,
         queues: QueueDriver | None = None,
+        connect: Connect | None = None,
     ) -> IntentSession:
         """Return a session that connects to nothing yet.
 
@@ -526,6 +527,7 @@ class SessionFactory(Protocol):
             credentials: TLS credentials; None means plain text.
             owner: marks our entries, where the switch can hold a mark; entries with another mark are left alone.
             queues: the driver of the switch's queues.
+            connect: opens the connection; None: over sockets.
         """
         ...
 
@@ -572,6 +574,7 @@ class SwitchSession(IntentSession):
         owner: metadata of our entries; entries with another or none are not touched.
         queues: the driver of the switch's queues (`echelon.targets.Target.queue_driver`). Without one, an intent that
             configures queues is refused.
+        connect: opens the connection; None: over sockets.
     """
 
     _channel: P4RuntimeChannel
@@ -588,7 +591,9 @@ class SwitchSession(IntentSession):
         credentials: GRPCCredentialsTLS | None = None,
         owner: bytes = OWNER,
         queues: QueueDriver | None = None,
+        connect: Connect | None = None,
     ) -> None:
+        self._connect = connect
         self._address = address
         self._device_id = device_id
         self._exact_id = election_id
@@ -606,7 +611,7 @@ class SwitchSession(IntentSession):
         super().__init__(name, self.codec, queues)
 
     async def __aenter__(self) -> Self:
-        self._channel = P4RuntimeChannel(self._address, self._credentials)
+        self._channel = P4RuntimeChannel(self._address, self._credentials, self._connect)
         self._stream = self._channel.stream()
         try:
             await self._arbitrate()
@@ -638,7 +643,7 @@ class SwitchSession(IntentSession):
             reports.put_nowait(None)
 
     async def marked(self) -> int:
-        channel, count = P4RuntimeChannel(self._address, self._credentials), 0
+        channel, count = P4RuntimeChannel(self._address, self._credentials, self._connect), 0
         try:
             async with aclosing(channel.read(read_request(self._device_id, [b""]))) as responses:
                 async for response in responses:

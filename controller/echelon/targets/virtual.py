@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
 from echelon.fabric.model import Fabric
+
+if TYPE_CHECKING:
+    from echelon.southbound.channel import Connect
 
 
 class Clock(Protocol):
@@ -144,6 +147,11 @@ class VirtualSwitches(Protocol):
     @property
     def addresses(self) -> Mapping[str, str]:
         """host:port of the service that holds the tables, by switch."""
+        ...
+
+    @property
+    def connect(self) -> Connect | None:
+        """What opens a connection to one of these addresses inside the process; None: they are reached over sockets."""
         ...
 
     @property
