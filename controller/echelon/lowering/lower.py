@@ -457,22 +457,26 @@ def _check(plan: Plan, of_jobs: Collection[int], capabilities: Mapping[str, Capa
     used = {plan.best_effort_queue, CONTROL_QUEUE, *of_jobs}
     schedules: list[tuple[str | None, str, PortSchedule]] = [(None, "every port", plan.default_schedule)]
     schedules += [(port[0], f"port {' to '.join(port)}", schedule) for port, schedule in plan.schedules.items()]
+    # There are few kinds of switches; the error names the first switch of a kind that lacks something.
+    kinds = {id(able): (name, able) for name, able in reversed(list(capabilities.items()))}
+    seen: set[tuple[int, int]] = set()
     for switch, where, schedule in schedules:
+        able = None if switch is None else capabilities.get(switch)
+        if (id(schedule), id(able)) in seen:
+            continue
+        seen.add((id(schedule), id(able)))
         levels = [schedule[queue].level for queue in used]
         weighted = plan.reactive or len(set(levels)) < len(levels)
         rated = any(q.min_share or q.max_share is not None for q in schedule)
-        if sum(q.min_share for q in schedule) > 1 or any(
-            q.max_share is not None and q.max_share < q.min_share for q in schedule
+        if rated and (
+            sum(q.min_share for q in schedule) > 1
+            or any(q.max_share is not None and q.max_share < q.min_share for q in schedule)
         ):
             raise LoweringError(
                 f"policy {plan.policy}: minimum shares of the queues of {where} exceed the port's rate or a queue's "
                 "maximum; this is a defect of the policy"
             )
-        # There are few kinds of switches; the error names the first switch of a kind that lacks something.
-        kinds = {
-            id(able): (name, able) for name, able in reversed(list(capabilities.items())) if switch in (None, name)
-        }
-        for name, able in kinds.values():
+        for name, able in kinds.values() if switch is None else () if able is None else ((switch, able),):
             refused = f"switch {name}: target {able.target}:"
             if plan.reactive and not able.ranks:
                 raise LoweringError(

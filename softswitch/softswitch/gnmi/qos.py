@@ -70,8 +70,8 @@ class QosPort(Protocol):
 class _Draft:
     """The values that a Set asks for. The ports supply all other values."""
 
-    queues: dict[tuple[int, int], dict[str, tuple[int, str]]] = field(default_factory=dict)
-    """(port, queue) -> QueueConfig field -> (value, path)"""
+    queues: dict[tuple[int, int], dict[str, tuple[int, Place]]] = field(default_factory=dict)
+    """(port, queue) -> QueueConfig field -> (value, leaf)"""
     rates: dict[int, int] = field(default_factory=dict)
 
     def put(self, place: Place, value: int) -> None:
@@ -80,7 +80,7 @@ class _Draft:
             self.rates[place.port] = value
         else:
             name = _CONFIG_FIELDS[place.steps[-1].name]
-            self.queues.setdefault((place.port, place.queue), {})[name] = (value, place.text)
+            self.queues.setdefault((place.port, place.queue), {})[name] = (value, place)
 
 
 class QosTree:
@@ -304,7 +304,7 @@ class QosTree:
 
     def _child(self, tree: Tree, place: Place, step: Step) -> Place:
         try:
-            return tree.locate((*place.steps, step))[0]
+            return next(tree.enter(place, step, (*place.steps, step)))
         except RefusedError as error:
             raise RefusedError(Code.INVALID_ARGUMENT, error.status.message) from None
 
@@ -334,7 +334,7 @@ class QosTree:
             try:
                 configs[port, queue] = replace(self._ports[port].config(queue), **changes)  # type: ignore[arg-type]
             except ValueError as error:
-                path = next(path for _, path in values.values()).rpartition("/")[0]
+                path = next(leaf.text for _, leaf in values.values()).rpartition("/")[0]
                 raise RefusedError(Code.INVALID_ARGUMENT, f"{path}: {error}") from None
         for (port, queue), config in configs.items():
             if config != self._ports[port].config(queue):
