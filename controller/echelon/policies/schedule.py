@@ -160,6 +160,8 @@ def to_port(load: Mapping[int, Number]) -> PortSchedule:
         rate = load.get(queue, ZERO if queue == BEST_EFFORT_QUEUE else None)
         if rate is None:
             return 1, 1
+        if rate == most:
+            return (1, HIGHEST_WEIGHT) if rate else (0, 1)
         return (1, max(1, round(HIGHEST_WEIGHT * rate / most))) if rate else (0, 1)
 
     return _port(tuple(plan(queue) for queue in range(LEVELS)))

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
 from finsy import GNMIClient, GRPCStatusCode, P4DigestEntry, P4DigestList, P4MulticastGroupEntry
@@ -227,6 +228,8 @@ class IntentSession(ABC):
         self._queues: dict[tuple[int, int], QueueSetting] = {}
         self._digests: dict[str, DigestSetting] = {}
         self._groups: dict[int, MulticastGroup] = {}
+        self._applied: Intent | None = None
+        """The intent that the switch holds as a whole, as far as is known."""
 
     async def marked(self) -> int:
         """Return how many entries with our mark the switch holds, before the session is opened; 0: not known."""
@@ -346,6 +349,9 @@ class IntentSession(ABC):
         """
         if self._held is None:
             return await self.reconcile(intent)
+        if intent is self._applied:
+            self._check_up()
+            return Applied(0, 0, 0, (), len(self._foreign), 0, 0, 0, 0.0, 0.0, 0.0)
         held = self._held
         with self._changing():
             started = time.perf_counter()
@@ -385,7 +391,7 @@ class IntentSession(ABC):
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Forget what the switch holds, and what of the intent is encoded, if the block raises."""
-        self._held = None
+        self._held = self._applied = None
         try:
             yield
         except BaseException:
@@ -419,7 +425,7 @@ class IntentSession(ABC):
         self._standing = {key: refused for key, refused in self._standing.items() if not self._is_right(key, held)}
         self._standing.update((refusal.entry.key, self._refused(refusal)) for refusal in writing.refused)
         self._held = held
-        return Applied(
+        applied = Applied(
             writing.done[UpdateKind.INSERT],
             writing.done[UpdateKind.MODIFY],
             writing.done[UpdateKind.DELETE],
@@ -432,6 +438,8 @@ class IntentSession(ABC):
             seconds.read,
             seconds.rpc,
         )
+        self._applied = None if applied.refused else intent
+        return applied
 
     def _is_right(self, key: bytes, held: Mapping[bytes, EncodedEntry]) -> bool:
         wanted, there = self._wanted.by_key.get(key), held.get(key)
@@ -549,6 +557,9 @@ _DIGEST_QUEUE = 1 << 16
 _ENTRIES_AT_ONCE = 1000
 """Number of entries to read before other tasks get the event loop."""
 
+_COUNTED = 1 << 12
+"""Number of entries to keep the encoding of whose counters were read."""
+
 _WITH_COUNTER = b"\x3a\x00"
 """Field 7 of TableEntry, empty: in a query it asks for the direct counter."""
 
@@ -602,6 +613,7 @@ class SwitchSession(IntentSession):
         self._credentials = credentials
         self.schema = schema_of(program.p4info.read_text("utf-8"), program.binary.read_bytes())
         self.codec = codec_of(self.schema, owner)
+        self._encode = lru_cache(_COUNTED)(self.codec.encode)
         self._follower: asyncio.Task[None] | None = None
         """The task that handles what comes by the stream; None before the session is open."""
         self._reports: dict[str, asyncio.Queue[DigestReport | None]] = {}
@@ -887,7 +899,7 @@ class SwitchSession(IntentSession):
         return found
 
     async def bytes_seen(self, entries: Iterable[TableEntry]) -> dict[TableEntry, int]:
-        wanted = {self.codec.encode(entry).key: entry for entry in entries}
+        wanted = {self._encode(entry).key: entry for entry in entries}
         out = dict.fromkeys(wanted.values(), 0)
         self._check_up()
         if wanted:

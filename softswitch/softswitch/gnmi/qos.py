@@ -66,6 +66,10 @@ class QosPort(Protocol):
     def stats(self) -> tuple[QueueStats, ...]: ...
 
 
+_KNOWN = 4096
+"""Number of paths whose places are kept."""
+
+
 @dataclass
 class _Draft:
     """The values that a Set asks for. The ports supply all other values."""
@@ -108,6 +112,9 @@ class QosTree:
             "oper-status": lambda number, _port: "UP" if is_up(number) else "DOWN",
         }
         self._first_rates: dict[int, int | None] = {}
+        self._known_ports: Sequence[int] = ()
+        self._known: dict[tuple[bytes, bytes], Place] = {}
+        """Places that were found for serialized paths and prefixes, with these ports."""
 
     def get(self, path: gnmi.Path, prefix: gnmi.Path | None, kind: int, encoding: int) -> Iterator[gnmi.Update]:
         """Yield the values at `path`.
@@ -230,6 +237,16 @@ class QosTree:
         return found if len(found) > keys else None
 
     def _one(self, tree: Tree, path: gnmi.Path, prefix: gnmi.Path | None) -> Place:
+        """Return the only place that a path means. Raise RefusedError (INVALID_ARGUMENT)."""
+        if tree.ports != self._known_ports or len(self._known) >= _KNOWN:
+            self._known_ports, self._known = tree.ports, {}
+        key = path.SerializeToString(), b"" if prefix is None else prefix.SerializeToString()
+        place = self._known.get(key)
+        if place is None:
+            place = self._known[key] = self._located(tree, path, prefix)
+        return place
+
+    def _located(self, tree: Tree, path: gnmi.Path, prefix: gnmi.Path | None) -> Place:
         steps = from_message(path, prefix)
         try:
             places = tree.locate(steps)
