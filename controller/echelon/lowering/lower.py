@@ -236,7 +236,14 @@ class Lowering:
             attempt.of(EVERYWHERE, name)
         claims = self._claims(anew, [last.jobs[name] for name in (*anew, *gone) if name in last.jobs])
         _check(plan, frozenset().union(*{job.queues for job in jobs.values()}), self._capabilities)
-        switches = {name: self._lower_switch(name, plan, fabric, changed.get(name, {})) for name in fabric.switches}
+        other_queues = last.plan is None or (
+            fabric is not last.fabric
+            or (plan.default_schedule, plan.schedules) != (last.plan.default_schedule, last.plan.schedules)
+        )
+        switches = {
+            name: self._lower_switch(name, plan, fabric, changed.get(name, {}), other_queues=other_queues)
+            for name in fabric.switches
+        }
         return _Lowered(fabric, plan, dict(identities), jobs, switches, claims)
 
     def _claims(self, anew: Mapping[str, _Job], former: Iterable[_Job]) -> _Claims:
@@ -331,7 +338,9 @@ class Lowering:
         """Return how the senders of each job rank, where switches do not, as they were lowered last."""
         return {name: job.at_hosts for name, job in self._last.jobs.items() if job.at_hosts}
 
-    def _lower_switch(self, name: str, plan: Plan, fabric: Fabric, changed: Mapping[str, LoweredJob | None]) -> _Switch:
+    def _lower_switch(
+        self, name: str, plan: Plan, fabric: Fabric, changed: Mapping[str, LoweredJob | None], *, other_queues: bool
+    ) -> _Switch:
         last, before, able = self._last, self._last.switches.get(name), self._capabilities[name]
         profiles: Mapping[int, tuple[LevelProfile, Part]]
         if before is None:
@@ -347,10 +356,7 @@ class Lowering:
             if changed:
                 jobs = _updated(jobs, changed)
                 profiles = _profiles(jobs.values(), profiles, able)
-            if fabric is not last.fabric or (plan.default_schedule, plan.schedules) != (
-                last.plan.default_schedule,
-                last.plan.schedules,
-            ):
+            if other_queues:
                 ports = queues_of_ports(name, plan, fabric, before.ports)
         queues: tuple[QueueSetting, ...] = tuple(chain.from_iterable(port.settings for port in ports.values()))
         if before is not None and queues == before.intent.queues:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from softswitch.gnmi.paths import Step, path_text
 from softswitch.rpc.status import Code, RefusedError
@@ -59,8 +60,7 @@ class Branch:
     key: str = ""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """One node with the instances that it belongs to: `port` and `queue` are None above the respective list."""
 
     node: Branch | Leaf
