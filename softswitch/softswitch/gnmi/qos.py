@@ -301,7 +301,9 @@ class QosTree:
                     raise RefusedError(Code.INVALID_ARGUMENT, f"{place.text}: {name} is {_shown(part)} in the value")
                 continue
             node = place.node.children.get(name)
-            if isinstance(node, Branch) and node.key:
+            if isinstance(node, Leaf):
+                self._assign_leaf(Place(node, (*place.steps, Step(name)), place.port, place.queue), part, draft)
+            elif isinstance(node, Branch) and node.key:
                 self._assign_list(tree, place, name, node.key, part, draft)
             else:
                 child = self._child(tree, place, Step(name))
