@@ -467,10 +467,11 @@ def _check(plan: Plan, of_jobs: Collection[int], capabilities: Mapping[str, Capa
     kinds = {id(able): (name, able) for name, able in reversed(list(capabilities.items()))}
     seen: set[tuple[int, int]] = set()
     for switch, where, schedule in schedules:
-        able = None if switch is None else capabilities.get(switch)
-        if (id(schedule), id(able)) in seen:
+        own = capabilities.get(switch) if switch is not None else None
+        if (id(schedule), id(own)) in seen:
             continue
-        seen.add((id(schedule), id(able)))
+        seen.add((id(schedule), id(own)))
+        concerned = kinds.values() if switch is None else () if own is None else ((switch, own),)
         levels = [schedule[queue].level for queue in used]
         weighted = plan.reactive or len(set(levels)) < len(levels)
         rated = any(q.min_share or q.max_share is not None for q in schedule)
@@ -482,7 +483,7 @@ def _check(plan: Plan, of_jobs: Collection[int], capabilities: Mapping[str, Capa
                 f"policy {plan.policy}: minimum shares of the queues of {where} exceed the port's rate or a queue's "
                 "maximum; this is a defect of the policy"
             )
-        for name, able in kinds.values() if switch is None else () if able is None else ((switch, able),):
+        for name, able in concerned:
             refused = f"switch {name}: target {able.target}:"
             if plan.reactive and not able.ranks:
                 raise LoweringError(

@@ -167,8 +167,8 @@ class WantedEntries:
         """Encode the entries that can be installed and record them."""
         try:
             if known.encoded:
-                again = map(known.encoded.get, map(id, entries))
-                encoded = [self._encode(new) if old is None else old[1] for new, old in zip(entries, again, strict=True)]
+                found = zip(entries, map(known.encoded.get, map(id, entries)), strict=True)
+                encoded = [self._encode(entry) if again is None else again[1] for entry, again in found]
             else:
                 encoded = list(map(self._encode, entries))
         except ValueError:

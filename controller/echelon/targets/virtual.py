@@ -1,4 +1,4 @@
-"""Switches and hosts in virtual time. A controller reaches them as it reaches real ones, over sockets."""
+"""Switches and hosts in virtual time. A controller reaches them by the same messages as it reaches real ones."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import gc
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakSet
 
 import grpc  # type: ignore[import-untyped]
@@ -82,9 +82,12 @@ class Server(Listener):
 
     def _open_local_stream(self, stream: LocalStream) -> _Session:
         self._local.add(stream)
+        if not self._services:
+            stream.put(None)
         return _Session(self.devices, stream)
 
     def stop(self, grace_s: float | None = None) -> None:
+        self._services.clear()
         for stream in self._local:
             stream.put(None)
         super().stop(grace_s)
@@ -188,12 +191,8 @@ def _handlers(service: _P4RuntimeService) -> grpc.GenericRpcHandler:
     )
 
 
-class _Outbox(Protocol):
-    """What waits to be sent on one stream; a status or None ends it."""
-
-    def put(self, message: p4r.StreamMessageResponse | Status | None, /) -> None: ...
-
-    def qsize(self) -> int: ...
+_Outbox = SimpleQueue[p4r.StreamMessageResponse | Status | None] | LocalStream
+"""What waits to be sent on one stream; a status or None ends it."""
 
 
 class _Session:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import grpc  # type: ignore[import-untyped]
 
@@ -13,21 +13,6 @@ from softswitch.rpc.endings import abort
 from softswitch.rpc.status import RefusedError, Status
 
 __all__ = ["LocalChannel", "LocalStream"]
-
-
-class _Session(Protocol):
-    """The server's end of a stream."""
-
-    def receive(self, request: bytes, /) -> None: ...
-
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """What gRPC gives the handler of an answer to look up."""
-
-    method: str
 
 
 class _Context:
@@ -52,26 +37,29 @@ class LocalChannel:
     when it is awaited, in the thread that awaits it.
 
     Args:
-        services: the handlers of each service.
-        open_stream: opens a stream of the only method that has one here; the server sends to its outbox.
+        services: the handlers of each service; none once the server has stopped.
+        open_stream: returns the server's end of a stream, which sends with `put` what it is given; it has `receive`
+            for the client's messages, and `close`.
     """
 
-    def __init__(
-        self, services: Iterable[grpc.GenericRpcHandler], open_stream: Callable[[LocalStream], _Session]
-    ) -> None:
-        self._services = tuple(services)
+    def __init__(self, services: Sequence[grpc.GenericRpcHandler], open_stream: Callable[[LocalStream], Any]) -> None:
+        self._services = services
         self._open_stream = open_stream
 
     def _handler(self, method: str) -> grpc.RpcMethodHandler:
-        return next(found for service in self._services if (found := service.service(_Call(method))) is not None)
+        call = SimpleNamespace(method=method)
+        for service in self._services:
+            if (found := service.service(call)) is not None:
+                return found
+        _Context.abort(grpc.StatusCode.UNAVAILABLE, f"the server has stopped, or has no {method}")
 
     def unary_unary(
         self, method: str, request_serializer: Any = _same, response_deserializer: Any = _same, **_options: object
     ) -> Callable[..., Any]:
         """Return what calls a method with one answer."""
-        handler = self._handler(method)
 
         async def call(request: Any, timeout: float | None = None) -> Any:
+            handler = self._handler(method)
             answer = handler.unary_unary(handler.request_deserializer(request_serializer(request)), _Context)
             return response_deserializer(handler.response_serializer(answer))
 
@@ -79,13 +67,14 @@ class LocalChannel:
 
     def unary_stream(self, method: str, **_options: object) -> Callable[..., Any]:
         """Return what calls a method with several answers, all as bytes."""
-        handler = self._handler(method)
 
-        def call(request: bytes, timeout: float | None = None) -> _Answers:
-            answers = handler.unary_stream(handler.request_deserializer(request), _Context)
-            return _Answers(map(handler.response_serializer, answers))
+        def answers(request: bytes) -> Iterator[bytes]:
+            handler = self._handler(method)
+            yield from map(
+                handler.response_serializer, handler.unary_stream(handler.request_deserializer(request), _Context)
+            )
 
-        return call
+        return lambda request, timeout=None: _Answers(answers(request))
 
     def stream_stream(self, _method: str, *_serializers: object, **_options: object) -> Callable[..., Any]:
         """Return what opens a stream of bytes."""
@@ -116,7 +105,7 @@ class _Answers:
 class LocalStream:
     """The client's end of a stream, which any thread may send to."""
 
-    def __init__(self, open_stream: Callable[[LocalStream], _Session]) -> None:
+    def __init__(self, open_stream: Callable[[LocalStream], Any]) -> None:
         self._loop = asyncio.get_running_loop()
         self._inbox: asyncio.Queue[Any] = asyncio.Queue()
         self._ended = False
@@ -125,6 +114,7 @@ class LocalStream:
     def put(self, message: Any) -> None:
         """Send a message to the client; a status or None ends the stream."""
         if not self._ended:
+            self._ended = message is None or isinstance(message, Status)
             self._loop.call_soon_threadsafe(self._inbox.put_nowait, message)
 
     def qsize(self) -> int:
@@ -132,7 +122,9 @@ class LocalStream:
         return self._inbox.qsize()
 
     async def write(self, message: bytes) -> None:
-        """Send a message to the server."""
+        """Send a message to the server. Raise `asyncio.InvalidStateError` if the stream has ended."""
+        if self._ended:
+            raise asyncio.InvalidStateError("the stream has ended")
         self._session.receive(message)
 
     async def read(self) -> Any:
@@ -146,4 +138,3 @@ class LocalStream:
         """End the stream."""
         self._session.close()
         self.put(None)
-        self._ended = True

@@ -1,7 +1,7 @@
 """Emulated jobs, packet by packet, through switches in virtual time.
 
-The controller is the service's (`echelon.control`). It reaches the switches only by the sessions of their target, over
-sockets, as it would reach real ones.
+The controller is the service's (`echelon.control`). It reaches the switches only by the sessions of their target, as
+it would reach real ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fabrics of embedded switches in virtual time, reached only as real switches are, over sockets.
+"""Fabrics of embedded switches in virtual time, reached only as real switches are: by the messages of their protocols.
 
 A fabric hands out frames, addresses and counters. Only modules like this one import softswitch.
 """
