@@ -6,13 +6,10 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol
+from typing import Any, Protocol
 from zlib import crc32
 
 from echelon.fabric.model import Fabric
-
-if TYPE_CHECKING:
-    from echelon.southbound.channel import Connect
 
 
 class Clock(Protocol):
@@ -150,8 +147,11 @@ class VirtualSwitches(Protocol):
         ...
 
     @property
-    def connect(self) -> Connect | None:
-        """What opens a connection to one of these addresses inside the process; None: they are reached over sockets."""
+    def connect(self) -> Callable[[str, Any], Any] | None:
+        """What opens a connection to one of these addresses inside the process (`echelon.southbound.channel.Connect`).
+
+        None: they are reached over sockets.
+        """
         ...
 
     @property
