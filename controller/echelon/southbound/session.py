@@ -228,8 +228,6 @@ class IntentSession(ABC):
         self._queues: dict[tuple[int, int], QueueSetting] = {}
         self._digests: dict[str, DigestSetting] = {}
         self._groups: dict[int, MulticastGroup] = {}
-        self._applied: Intent | None = None
-        """The intent that the switch holds as a whole, as far as is known."""
 
     async def marked(self) -> int:
         """Return how many entries with our mark the switch holds, before the session is opened; 0: not known."""
@@ -349,9 +347,6 @@ class IntentSession(ABC):
         """
         if self._held is None:
             return await self.reconcile(intent)
-        if intent is self._applied:
-            self._check_up()
-            return Applied(0, 0, 0, (), len(self._foreign), 0, 0, 0, 0.0, 0.0, 0.0)
         held = self._held
         with self._changing():
             started = time.perf_counter()
@@ -391,7 +386,7 @@ class IntentSession(ABC):
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Forget what the switch holds, and what of the intent is encoded, if the block raises."""
-        self._held = self._applied = None
+        self._held = None
         try:
             yield
         except BaseException:
@@ -425,7 +420,7 @@ class IntentSession(ABC):
         self._standing = {key: refused for key, refused in self._standing.items() if not self._is_right(key, held)}
         self._standing.update((refusal.entry.key, self._refused(refusal)) for refusal in writing.refused)
         self._held = held
-        applied = Applied(
+        return Applied(
             writing.done[UpdateKind.INSERT],
             writing.done[UpdateKind.MODIFY],
             writing.done[UpdateKind.DELETE],
@@ -438,8 +433,6 @@ class IntentSession(ABC):
             seconds.read,
             seconds.rpc,
         )
-        self._applied = None if applied.refused else intent
-        return applied
 
     def _is_right(self, key: bytes, held: Mapping[bytes, EncodedEntry]) -> bool:
         wanted, there = self._wanted.by_key.get(key), held.get(key)
