@@ -236,7 +236,14 @@ class Lowering:
             attempt.of(EVERYWHERE, name)
         claims = self._claims(anew, [last.jobs[name] for name in (*anew, *gone) if name in last.jobs])
         _check(plan, frozenset().union(*{job.queues for job in jobs.values()}), self._capabilities)
-        switches = {name: self._lower_switch(name, plan, fabric, changed.get(name, {})) for name in fabric.switches}
+        other_queues = last.plan is None or (
+            fabric is not last.fabric
+            or (plan.default_schedule, plan.schedules) != (last.plan.default_schedule, last.plan.schedules)
+        )
+        switches = {
+            name: self._lower_switch(name, plan, fabric, changed.get(name, {}), other_queues=other_queues)
+            for name in fabric.switches
+        }
         return _Lowered(fabric, plan, dict(identities), jobs, switches, claims)
 
     def _claims(self, anew: Mapping[str, _Job], former: Iterable[_Job]) -> _Claims:
@@ -331,7 +338,9 @@ class Lowering:
         """Return how the senders of each job rank, where switches do not, as they were lowered last."""
         return {name: job.at_hosts for name, job in self._last.jobs.items() if job.at_hosts}
 
-    def _lower_switch(self, name: str, plan: Plan, fabric: Fabric, changed: Mapping[str, LoweredJob | None]) -> _Switch:
+    def _lower_switch(
+        self, name: str, plan: Plan, fabric: Fabric, changed: Mapping[str, LoweredJob | None], *, other_queues: bool
+    ) -> _Switch:
         last, before, able = self._last, self._last.switches.get(name), self._capabilities[name]
         profiles: Mapping[int, tuple[LevelProfile, Part]]
         if before is None:
@@ -347,10 +356,7 @@ class Lowering:
             if changed:
                 jobs = _updated(jobs, changed)
                 profiles = _profiles(jobs.values(), profiles, able)
-            if fabric is not last.fabric or (plan.default_schedule, plan.schedules) != (
-                last.plan.default_schedule,
-                last.plan.schedules,
-            ):
+            if other_queues:
                 ports = queues_of_ports(name, plan, fabric, before.ports)
         queues: tuple[QueueSetting, ...] = tuple(chain.from_iterable(port.settings for port in ports.values()))
         if before is not None and queues == before.intent.queues:
@@ -457,22 +463,27 @@ def _check(plan: Plan, of_jobs: Collection[int], capabilities: Mapping[str, Capa
     used = {plan.best_effort_queue, CONTROL_QUEUE, *of_jobs}
     schedules: list[tuple[str | None, str, PortSchedule]] = [(None, "every port", plan.default_schedule)]
     schedules += [(port[0], f"port {' to '.join(port)}", schedule) for port, schedule in plan.schedules.items()]
+    # There are few kinds of switches; the error names the first switch of a kind that lacks something.
+    kinds = {id(able): (name, able) for name, able in reversed(list(capabilities.items()))}
+    seen: set[tuple[int, int]] = set()
     for switch, where, schedule in schedules:
+        own = capabilities.get(switch) if switch is not None else None
+        if (id(schedule), id(own)) in seen:
+            continue
+        seen.add((id(schedule), id(own)))
+        concerned = kinds.values() if switch is None else () if own is None else ((switch, own),)
         levels = [schedule[queue].level for queue in used]
         weighted = plan.reactive or len(set(levels)) < len(levels)
         rated = any(q.min_share or q.max_share is not None for q in schedule)
-        if sum(q.min_share for q in schedule) > 1 or any(
-            q.max_share is not None and q.max_share < q.min_share for q in schedule
+        if rated and (
+            sum(q.min_share for q in schedule) > 1
+            or any(q.max_share is not None and q.max_share < q.min_share for q in schedule)
         ):
             raise LoweringError(
                 f"policy {plan.policy}: minimum shares of the queues of {where} exceed the port's rate or a queue's "
                 "maximum; this is a defect of the policy"
             )
-        # There are few kinds of switches; the error names the first switch of a kind that lacks something.
-        kinds = {
-            id(able): (name, able) for name, able in reversed(list(capabilities.items())) if switch in (None, name)
-        }
-        for name, able in kinds.values():
+        for name, able in concerned:
             refused = f"switch {name}: target {able.target}:"
             if plan.reactive and not able.ranks:
                 raise LoweringError(

@@ -150,7 +150,8 @@ def queues_of_ports(switch: str, plan: Plan, fabric: Fabric, before: Mapping[int
 def _queue_setting(port: int, queue: int, settings: QueuePlan, rate_bps: int) -> QueueSetting:
     """Return `settings` with the port's shares converted to bits per second."""
     maximum = None if settings.max_share is None else max(1, int(settings.max_share * rate_bps))
-    return QueueSetting(port, queue, settings.level, settings.weight, int(settings.min_share * rate_bps), maximum)
+    minimum = int(settings.min_share * rate_bps) if settings.min_share else 0
+    return QueueSetting(port, queue, settings.level, settings.weight, minimum, maximum)
 
 
 # -- queues that packets leave unseen ----------------------------------------------------------------------------------

@@ -85,10 +85,12 @@ def fill_evenly(
         # Rounding may leave a full link a little less than nothing.
         share = max(share, ZERO)
         for index in sorted(on_link[tightest]):
-            rates[index] += share
             for link in links_of[index]:
                 on_link[link].discard(index)
-                room[link] -= share
+            if share:
+                rates[index] += share
+                for link in links_of[index]:
+                    room[link] -= share
     for link, left in room.items():
         if not isinstance(link, int):
             residual[link] = left

@@ -152,14 +152,11 @@ def _choose(links: set[Link], crowd: Mapping[Link, Mapping[int, int]], wanted: s
 def to_port(load: Mapping[int, Number]) -> PortSchedule:
     """Return the queues of a port, given the rate of each queue that some flow has."""
     most = max(load.values(), default=ZERO)
-
-    def plan(queue: int) -> tuple[int, int]:
-        if queue == CONTROL_QUEUE:
-            return 2, 1
-        # A queue that no flow has may still hold the last packets of a flow that has just finished.
-        rate = load.get(queue, ZERO if queue == BEST_EFFORT_QUEUE else None)
-        if rate is None:
-            return 1, 1
-        return (1, max(1, round(HIGHEST_WEIGHT * rate / most))) if rate else (0, 1)
-
-    return _port(tuple(plan(queue) for queue in range(LEVELS)))
+    # A queue that no flow has may still hold the last packets of a flow that has just finished.
+    queues = [(1, 1)] * LEVELS
+    queues[BEST_EFFORT_QUEUE] = 0, 1
+    for queue, rate in load.items():
+        weight = HIGHEST_WEIGHT if rate == most else max(1, round(HIGHEST_WEIGHT * rate / most))
+        queues[queue] = (1, weight) if rate else (0, 1)
+    queues[CONTROL_QUEUE] = 2, 1
+    return _port(tuple(queues))

@@ -7,7 +7,7 @@ exceed the default of 8 KiB. An answer that is no message fails where it is pars
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,10 @@ UPDATE_TIMEOUT_S = 0.02
 READ_TIMEOUT_S = 60.0
 
 
+Connect = Callable[[str, GRPCCredentialsTLS | None], grpc.aio.Channel]
+"""What opens a connection to an address, as `open_channel` does."""
+
+
 @dataclass(frozen=True, slots=True)
 class UpdateStatus:
     """The outcome of one update of a Write, or of a request as a whole. `code` is gRPC's number."""
@@ -68,10 +72,13 @@ class P4RuntimeChannel:
     Args:
         address: host:port of the service.
         credentials: TLS credentials; None means plain text.
+        connect: opens the connection.
     """
 
-    def __init__(self, address: str, credentials: GRPCCredentialsTLS | None = None) -> None:
-        self.grpc = open_channel(address, credentials)
+    def __init__(
+        self, address: str, credentials: GRPCCredentialsTLS | None = None, connect: Connect | None = None
+    ) -> None:
+        self.grpc = (connect or open_channel)(address, credentials)
         """The connection, for other services at the same address."""
         self._read = self.grpc.unary_stream(_SERVICE + "Read")
         self._stream = self.grpc.stream_stream(_SERVICE + "StreamChannel")

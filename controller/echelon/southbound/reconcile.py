@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import itemgetter
 from typing import NamedTuple
 
 from echelon.lowering.intent import Part, TableEntry
@@ -87,6 +89,9 @@ class _Known:
 
     part: Part
     entries: list[EncodedEntry] = field(default_factory=list)
+    """Its entries that can be installed, in the order in which they are encoded: by stage."""
+    encoded: Mapping[int, tuple[TableEntry, EncodedEntry]] = field(default_factory=dict)
+    """The entries of the part of the same owner before, by identity, and their encodings; until this one is."""
     invalid: list[InvalidEntry] = field(default_factory=list)
 
 
@@ -115,22 +120,36 @@ class WantedEntries:
         # A part that was invalid may have been so because of a part that is gone.
         stale = [number for number, known in self._parts.items() if number not in new or known.invalid]
         former = [self._parts.pop(number) for number in stale]
+        of_owner = {known.part.owner: known for known in former if not known.invalid}
         gone = dict.fromkeys(entry.key for known in former for entry in known.entries).keys()
         for key in gone:
             del self.by_key[key]
         coming = {number: _Known(part) for number, part in new.items() if number not in self._parts}
         self._parts.update(coming)
+        for known in coming.values():
+            if (before := of_owner.get(known.part.owner)) is not None:
+                known.encoded = self._encodings(before)
         return Turn(gone, self._encoded(list(coming.values())))
+
+    def _encodings(self, known: _Known) -> dict[int, tuple[TableEntry, EncodedEntry]]:
+        """Return the encoding of each entry of a part, by the entry's identity; the reference keeps it alive."""
+        ordered = chain.from_iterable(entries for _, entries in sorted(self._by_stage(known.part), key=itemgetter(0)))
+        return {id(entry): (entry, encoded) for entry, encoded in zip(ordered, known.entries, strict=False)}
+
+    def _by_stage(self, part: Part) -> Iterator[tuple[int, list[TableEntry]]]:
+        """Yield the entries of a part that can be encoded, table by table, with the stage of the table."""
+        tables: dict[str, list[TableEntry]] = defaultdict(list)
+        for entry in part.entries:
+            for one in self._spread(entry):
+                tables[one.table].append(one)
+        for table, entries in tables.items():
+            yield self._stages.get(table, 0), entries
 
     def _encoded(self, coming: Sequence[_Known]) -> Iterator[list[EncodedEntry]]:
         stages: dict[int, list[tuple[_Known, list[TableEntry]]]] = defaultdict(list)
         for known in coming:
-            tables: dict[str, list[TableEntry]] = defaultdict(list)
-            for entry in known.part.entries:
-                for one in self._spread(entry):
-                    tables[one.table].append(one)
-            for table, entries in tables.items():
-                stages[self._stages.get(table, 0)].append((known, entries))
+            for stage, entries in self._by_stage(known.part):
+                stages[stage].append((known, entries))
         for stage in sorted(stages):
             chunk: list[EncodedEntry] = []
             for known, entries in stages[stage]:
@@ -141,11 +160,17 @@ class WantedEntries:
                         chunk = chunk[_CHUNK:]
             if chunk:
                 yield chunk
+        for known in coming:
+            known.encoded = {}
 
     def _take(self, known: _Known, entries: Sequence[TableEntry]) -> list[EncodedEntry]:
         """Encode the entries that can be installed and record them."""
         try:
-            encoded = list(map(self._encode, entries))
+            if known.encoded:
+                found = zip(entries, map(known.encoded.get, map(id, entries)), strict=True)
+                encoded = [self._encode(entry) if again is None else again[1] for entry, again in found]
+            else:
+                encoded = list(map(self._encode, entries))
         except ValueError:
             return [good for entry in entries for good in self._take_one(known, entry)]
         by_key = {entry.key: entry for entry in encoded}

@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol, Self, cast
 
 from finsy import GNMIClient, GRPCStatusCode, P4DigestEntry, P4DigestList, P4MulticastGroupEntry
@@ -25,7 +26,7 @@ from finsy.proto import U128, p4r
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from echelon.lowering.intent import FIRST_GROUP, DigestSetting, Intent, MulticastGroup, QueueSetting, TableEntry
-from echelon.southbound.channel import CallError, MessageStream, P4RuntimeChannel
+from echelon.southbound.channel import CallError, Connect, MessageStream, P4RuntimeChannel
 from echelon.southbound.codec import OWNER, EntryText, codec_of, encode_digest, schema_of
 from echelon.southbound.deadlines import deadline, within
 from echelon.southbound.encoding import (
@@ -514,6 +515,7 @@ class SessionFactory(Protocol):
         credentials: GRPCCredentialsTLS | None = None,
         owner: bytes = OWNER,
         queues: QueueDriver | None = None,
+        connect: Connect | None = None,
     ) -> IntentSession:
         """Return a session that connects to nothing yet.
 
@@ -526,6 +528,7 @@ class SessionFactory(Protocol):
             credentials: TLS credentials; None means plain text.
             owner: marks our entries, where the switch can hold a mark; entries with another mark are left alone.
             queues: the driver of the switch's queues.
+            connect: opens the connection; None: over sockets.
         """
         ...
 
@@ -546,6 +549,9 @@ _DIGEST_QUEUE = 1 << 16
 
 _ENTRIES_AT_ONCE = 1000
 """Number of entries to read before other tasks get the event loop."""
+
+_COUNTED = 1 << 12
+"""Number of entries to keep the encoding of whose counters were read."""
 
 _WITH_COUNTER = b"\x3a\x00"
 """Field 7 of TableEntry, empty: in a query it asks for the direct counter."""
@@ -572,6 +578,7 @@ class SwitchSession(IntentSession):
         owner: metadata of our entries; entries with another or none are not touched.
         queues: the driver of the switch's queues (`echelon.targets.Target.queue_driver`). Without one, an intent that
             configures queues is refused.
+        connect: opens the connection; None: over sockets.
     """
 
     _channel: P4RuntimeChannel
@@ -588,7 +595,9 @@ class SwitchSession(IntentSession):
         credentials: GRPCCredentialsTLS | None = None,
         owner: bytes = OWNER,
         queues: QueueDriver | None = None,
+        connect: Connect | None = None,
     ) -> None:
+        self._connect = connect
         self._address = address
         self._device_id = device_id
         self._exact_id = election_id
@@ -597,6 +606,7 @@ class SwitchSession(IntentSession):
         self._credentials = credentials
         self.schema = schema_of(program.p4info.read_text("utf-8"), program.binary.read_bytes())
         self.codec = codec_of(self.schema, owner)
+        self._encode = lru_cache(_COUNTED)(self.codec.encode)
         self._follower: asyncio.Task[None] | None = None
         """The task that handles what comes by the stream; None before the session is open."""
         self._reports: dict[str, asyncio.Queue[DigestReport | None]] = {}
@@ -606,7 +616,7 @@ class SwitchSession(IntentSession):
         super().__init__(name, self.codec, queues)
 
     async def __aenter__(self) -> Self:
-        self._channel = P4RuntimeChannel(self._address, self._credentials)
+        self._channel = P4RuntimeChannel(self._address, self._credentials, self._connect)
         self._stream = self._channel.stream()
         try:
             await self._arbitrate()
@@ -638,7 +648,7 @@ class SwitchSession(IntentSession):
             reports.put_nowait(None)
 
     async def marked(self) -> int:
-        channel, count = P4RuntimeChannel(self._address, self._credentials), 0
+        channel, count = P4RuntimeChannel(self._address, self._credentials, self._connect), 0
         try:
             async with aclosing(channel.read(read_request(self._device_id, [b""]))) as responses:
                 async for response in responses:
@@ -882,7 +892,7 @@ class SwitchSession(IntentSession):
         return found
 
     async def bytes_seen(self, entries: Iterable[TableEntry]) -> dict[TableEntry, int]:
-        wanted = {self.codec.encode(entry).key: entry for entry in entries}
+        wanted = {self._encode(entry).key: entry for entry in entries}
         out = dict.fromkeys(wanted.values(), 0)
         self._check_up()
         if wanted:

@@ -1,4 +1,4 @@
-"""Switches and hosts in virtual time. A controller reaches them as it reaches real ones, over sockets."""
+"""Switches and hosts in virtual time. A controller reaches them by the same messages as it reaches real ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from typing import Any, Protocol
 from zlib import crc32
 
 from echelon.fabric.model import Fabric
@@ -144,6 +144,14 @@ class VirtualSwitches(Protocol):
     @property
     def addresses(self) -> Mapping[str, str]:
         """host:port of the service that holds the tables, by switch."""
+        ...
+
+    @property
+    def connect(self) -> Callable[[str, Any], Any] | None:
+        """What opens a connection to one of these addresses inside the process (`echelon.southbound.channel.Connect`).
+
+        None: they are reached over sockets.
+        """
         ...
 
     @property

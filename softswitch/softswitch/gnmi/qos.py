@@ -7,7 +7,7 @@ and only then the ports that differ change.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -66,12 +66,16 @@ class QosPort(Protocol):
     def stats(self) -> tuple[QueueStats, ...]: ...
 
 
+_KNOWN = 4096
+"""Number of paths whose places are kept."""
+
+
 @dataclass
 class _Draft:
     """The values that a Set asks for. The ports supply all other values."""
 
-    queues: dict[tuple[int, int], dict[str, tuple[int, str]]] = field(default_factory=dict)
-    """(port, queue) -> QueueConfig field -> (value, path)"""
+    queues: dict[tuple[int, int], dict[str, tuple[int, Place]]] = field(default_factory=dict)
+    """(port, queue) -> QueueConfig field -> (value, leaf)"""
     rates: dict[int, int] = field(default_factory=dict)
 
     def put(self, place: Place, value: int) -> None:
@@ -80,7 +84,7 @@ class _Draft:
             self.rates[place.port] = value
         else:
             name = _CONFIG_FIELDS[place.steps[-1].name]
-            self.queues.setdefault((place.port, place.queue), {})[name] = (value, place.text)
+            self.queues.setdefault((place.port, place.queue), {})[name] = (value, place)
 
 
 class QosTree:
@@ -108,6 +112,9 @@ class QosTree:
             "oper-status": lambda number, _port: "UP" if is_up(number) else "DOWN",
         }
         self._first_rates: dict[int, int | None] = {}
+        self._known_ports: Sequence[int] = ()
+        self._known: dict[tuple[bytes, bytes], Place] = {}
+        """Places that were found for serialized paths and prefixes, with these ports."""
 
     def get(self, path: gnmi.Path, prefix: gnmi.Path | None, kind: int, encoding: int) -> Iterator[gnmi.Update]:
         """Yield the values at `path`.
@@ -230,6 +237,16 @@ class QosTree:
         return found if len(found) > keys else None
 
     def _one(self, tree: Tree, path: gnmi.Path, prefix: gnmi.Path | None) -> Place:
+        """Return the only place that a path means. Raise RefusedError (INVALID_ARGUMENT)."""
+        if tree.ports != self._known_ports or len(self._known) >= _KNOWN:
+            self._known_ports, self._known = tree.ports, {}
+        key = path.SerializeToString(), b"" if prefix is None else prefix.SerializeToString()
+        place = self._known.get(key)
+        if place is None:
+            place = self._known[key] = self._located(tree, path, prefix)
+        return place
+
+    def _located(self, tree: Tree, path: gnmi.Path, prefix: gnmi.Path | None) -> Place:
         steps = from_message(path, prefix)
         try:
             places = tree.locate(steps)
@@ -284,7 +301,9 @@ class QosTree:
                     raise RefusedError(Code.INVALID_ARGUMENT, f"{place.text}: {name} is {_shown(part)} in the value")
                 continue
             node = place.node.children.get(name)
-            if isinstance(node, Branch) and node.key:
+            if isinstance(node, Leaf):
+                self._assign_leaf(Place(node, (*place.steps, Step(name)), place.port, place.queue), part, draft)
+            elif isinstance(node, Branch) and node.key:
                 self._assign_list(tree, place, name, node.key, part, draft)
             else:
                 child = self._child(tree, place, Step(name))
@@ -304,7 +323,7 @@ class QosTree:
 
     def _child(self, tree: Tree, place: Place, step: Step) -> Place:
         try:
-            return tree.locate((*place.steps, step))[0]
+            return next(tree.enter(place, step, (*place.steps, step)))
         except RefusedError as error:
             raise RefusedError(Code.INVALID_ARGUMENT, error.status.message) from None
 
@@ -334,7 +353,7 @@ class QosTree:
             try:
                 configs[port, queue] = replace(self._ports[port].config(queue), **changes)  # type: ignore[arg-type]
             except ValueError as error:
-                path = next(path for _, path in values.values()).rpartition("/")[0]
+                path = next(leaf.text for _, leaf in values.values()).rpartition("/")[0]
                 raise RefusedError(Code.INVALID_ARGUMENT, f"{path}: {error}") from None
         for (port, queue), config in configs.items():
             if config != self._ports[port].config(queue):

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from softswitch.gnmi.paths import Step, path_text
 from softswitch.rpc.status import Code, RefusedError
@@ -59,8 +60,7 @@ class Branch:
     key: str = ""
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """One node with the instances that it belongs to: `port` and `queue` are None above the respective list."""
 
     node: Branch | Leaf
@@ -164,7 +164,7 @@ class Tree:
         wanted = tuple(steps)
         places = [self.root]
         for depth, step in enumerate(wanted):
-            places = [child for place in places for child in self._enter(place, step, wanted[: depth + 1])]
+            places = [child for place in places for child in self.enter(place, step, wanted[: depth + 1])]
         return places
 
     def children(self, place: Place) -> Iterator[tuple[str, Place]]:
@@ -185,7 +185,8 @@ class Tree:
             for _, child in self.children(place):
                 yield from self.leaves(child)
 
-    def _enter(self, place: Place, step: Step, path: Sequence[Step]) -> Iterator[Place]:
+    def enter(self, place: Place, step: Step, path: Sequence[Step]) -> Iterator[Place]:
+        """Yield the places that a step from `place` means. `path` is the way there, for errors; they are `locate`'s."""
         if isinstance(place.node, Leaf):
             raise RefusedError(Code.INVALID_ARGUMENT, f"{path_text(path)}: {path_text(path[:-1])} is a leaf")
         node = place.node.children.get(step.name)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from queue import SimpleQueue
 from typing import Any
+from weakref import WeakSet
 
 import grpc  # type: ignore[import-untyped]
 from finsy.proto import p4r
@@ -20,6 +21,7 @@ from softswitch.p4runtime.wire import WireRequest
 from softswitch.rpc import handlers
 from softswitch.rpc.endings import abort
 from softswitch.rpc.listener import Listener
+from softswitch.rpc.local import LocalChannel, LocalStream
 from softswitch.rpc.status import BatchFailedError, Code, RefusedError, Status
 
 __all__ = ["Server"]
@@ -64,13 +66,31 @@ class Server(Listener):
             raise ValueError("devices: a server needs at least one")
         if len(self.devices) != len(listed):
             raise ValueError("devices: two have the same device id")
+        self._services = [_handlers(_P4RuntimeService(self.devices)), GnmiService(self.devices).handlers()]
+        self._local: WeakSet[LocalStream] = WeakSet()
         super().__init__(
-            [_handlers(_P4RuntimeService(self.devices)), GnmiService(self.devices).handlers()],
+            self._services,
             address,
             threads=max_workers or 32 + 16 * len(listed),
             name="softswitch-rpc",
             credentials=credentials,
         )
+
+    def local_channel(self) -> LocalChannel:
+        """Return a channel for clients in this process, whether or not the server serves others."""
+        return LocalChannel(self._services, self._open_local_stream)
+
+    def _open_local_stream(self, stream: LocalStream) -> _Session:
+        self._local.add(stream)
+        if not self._services:
+            stream.put(None)
+        return _Session(self.devices, stream)
+
+    def stop(self, grace_s: float | None = None) -> None:
+        self._services.clear()
+        for stream in self._local:
+            stream.put(None)
+        super().stop(grace_s)
 
 
 class _P4RuntimeService:
@@ -171,12 +191,14 @@ def _handlers(service: _P4RuntimeService) -> grpc.GenericRpcHandler:
     )
 
 
+_Outbox = SimpleQueue[p4r.StreamMessageResponse | Status | None] | LocalStream
+"""What waits to be sent on one stream; a status or None ends it."""
+
+
 class _Session:
     """One StreamChannel, which belongs to no device until its first arbitration message names one."""
 
-    def __init__(
-        self, devices: dict[int, Device], outbox: SimpleQueue[p4r.StreamMessageResponse | Status | None]
-    ) -> None:
+    def __init__(self, devices: dict[int, Device], outbox: _Outbox) -> None:
         self._devices = devices
         self._outbox = outbox
         self._stream: ControllerStream | None = None
@@ -194,6 +216,10 @@ class _Session:
             self._outbox.put(error.status)  # not a message
         finally:
             self._outbox.put(None)
+
+    def receive(self, message: bytes) -> None:
+        """Pass a message of a client in this process to the device."""
+        self._receive(p4r.StreamMessageRequest.FromString(message))
 
     def close(self) -> None:
         """Tell the device that the stream is gone. Later messages are ignored."""

@@ -29,7 +29,7 @@ clients accept, or the client would see no error at all.
 """
 
 
-def abort(context: Any, error: RefusedError | BatchFailedError, detail_type: type[Any]) -> NoReturn:
+def abort(context: Any, error: RefusedError | BatchFailedError, detail_type: Any) -> NoReturn:
     """End an RPC with an error. Of a batch that failed, the status of each update is a `detail_type`, which has a
     `canonical_code` and a `message`."""
     if isinstance(error, RefusedError):

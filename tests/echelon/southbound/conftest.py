@@ -32,16 +32,18 @@ PRIMARY = 10
 
 
 class Rig:
-    """One switch: what sessions connect to, and what stands behind it."""
+    """One switch: what sessions connect to, over sockets or in this process, and what stands behind it."""
 
-    def __init__(self) -> None:
+    def __init__(self, connect: str = "over sockets") -> None:
         self.now_ns = 0
         self.ports = {port: PortScheduler(10_000_000) for port in (1, 2, 3)}
         self.device = Device(None, 1, ports=self.ports, now_ns=lambda: self.now_ns)
         self.server = Server(self.device)
+        self.connect = (lambda *_: self.server.local_channel()) if connect == "in this process" else None
 
     def session(self, name: str = "s1", device_id: int = 1) -> SwitchSession:
-        return SwitchSession(name, self.server.address, device_id, program(), queues=GnmiQueues(name))
+        queues = GnmiQueues(name)
+        return SwitchSession(name, self.server.address, device_id, program(), queues=queues, connect=self.connect)
 
     def kinds(self) -> list[str]:
         """Return the kind of every message since the last call."""
@@ -87,9 +89,9 @@ def gnmi_speaks(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     speaks.set()
 
 
-@pytest.fixture
-def rig() -> Iterator[Rig]:
-    rig = Rig()
+@pytest.fixture(params=["over sockets", "in this process"])
+def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
+    rig = Rig(request.param)
     with rig.server:
         yield rig
 

@@ -32,7 +32,7 @@ PRIMARY = 10
 async def with_channel(rig: Any) -> AsyncIterator[P4RuntimeChannel]:
     """Yield a channel beside a session that is primary and has pushed the program."""
     async with rig.session():
-        channel = P4RuntimeChannel(rig.server.address)
+        channel = P4RuntimeChannel(rig.server.address, None, rig.connect)
         try:
             yield channel
         finally:

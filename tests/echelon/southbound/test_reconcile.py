@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
+from random import Random
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -155,6 +156,25 @@ def test_turning_from_intent_to_intent_is_the_same_as_starting_with_the_last(
         )  # type: ignore[arg-type]
         clean = not refused
         former = chosen
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(few, few, st.randoms(use_true_random=False))
+def test_entries_that_a_part_shares_with_the_one_before_are_not_encoded_again(
+    before: Table, after: Table, random: Random
+) -> None:
+    encode, shared = Encoder(), {key: value for key, value in before.items() if random.random() < 0.7}
+    first = part("job", before)
+    objects = {entry.match[0][1]: entry for entry in first.entries}
+    mixed = [objects[key] for key in shared] + [flow(key, value) for key, value in after.items() if key not in shared]
+    random.shuffle(mixed)
+    wanted = WantedEntries(encode, {"t0": 0, "t1": 1, "t2": 2})
+    held: dict[bytes, EncodedEntry] = {}
+    carry_out(held, turned(wanted.turn_to([first]), wanted.by_key, held))
+    encode.calls = 0
+    carry_out(held, turned(wanted.turn_to([Part("job", tuple(mixed))]), wanted.by_key, held))
+    assert encode.calls == len(mixed) - len(shared)
+    assert held == wanted.by_key == entries({**after, **shared})
 
 
 def test_an_entry_that_cannot_be_encoded_is_told_of_and_the_others_are_there() -> None:

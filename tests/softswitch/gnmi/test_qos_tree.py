@@ -63,6 +63,19 @@ def test_leaf_by_leaf(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
         assert list(scalars(tree, config + name).values()) == [value]
 
 
+def test_a_port_that_has_gone_is_not_there_for_paths_that_were_set_before(
+    tree: QosTree, ports: dict[int, PortScheduler]
+) -> None:
+    request = gnmi.SetRequest(update=[update(QUEUE.format(2, 2) + "/config/softswitch:level", 1)])
+    tree.set(request, 0)
+    gone = ports.pop(2)
+    with pytest.raises(RefusedError, match="no '2' there; ports: 1"):
+        tree.set(request, 0)
+    ports[2] = PortScheduler(None)
+    tree.set(request, 0)
+    assert ports[2].config(2) == gone.config(2)
+
+
 def test_a_container_at_once(tree: QosTree, ports: dict[int, PortScheduler]) -> None:
     value = {"name": "2", "softswitch:level": 1, "softswitch:weight": 9, "softswitch:max-rate": "18446744073709551615"}
     tree.set(gnmi.SetRequest(update=[update(QUEUE.format(2, 2) + "/config", value)]), 0)

@@ -1,7 +1,7 @@
 """Emulated jobs, packet by packet, through switches in virtual time.
 
-The controller is the service's (`echelon.control`). It reaches the switches only by the sessions of their target, over
-sockets, as it would reach real ones.
+The controller is the service's (`echelon.control`). It reaches the switches only by the sessions of their target, as
+it would reach real ones.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from echelon.lowering.capabilities import Capabilities, QueueDepthMarks
 from echelon.lowering.identity import Identity
 from echelon.policies.base import Policy
 from echelon.progress import UNSEEN, CommandProgress, counted
+from echelon.southbound.channel import Connect
 from echelon.southbound.errors import SouthboundError
 from echelon.southbound.session import IntentSession
 from echelon.targets import DEFAULT_TARGET, TARGETS, Site, Target
@@ -79,7 +80,7 @@ def _run(
             fabric,
             believed(scenario, identities),
             make(),
-            sessions(target, fabric, testbed.addresses, options),
+            sessions(target, fabric, testbed.addresses, options, testbed.connect),
             capabilities,
             acknowledged=testbed.acknowledged,
         ) as controller,
@@ -173,10 +174,14 @@ def options_for(target: Target[Any], jobs: Sequence[Job]) -> Any:
 
 
 def sessions(
-    target: Target[Any], fabric: Fabric, addresses: Mapping[str, str], options: Any = None
+    target: Target[Any],
+    fabric: Fabric,
+    addresses: Mapping[str, str],
+    options: Any = None,
+    connect: Connect | None = None,
 ) -> dict[str, IntentSession]:
     """Return a session, to be opened, with each switch of the fabric; all are of one target with the same options, by
-    default its default ones.
+    default its default ones. `connect` opens their connections, by default over sockets.
 
     Raise `RunError` if the P4 program was not compiled for the target.
     """
@@ -190,7 +195,7 @@ def sessions(
     for name, switch in fabric.switches.items():
         rates_bps = {port: fabric.rate_bps[name, to] for port, to in fabric.ports[name].items()}
         queues = target.queue_driver(options, Site(name, rates_bps))
-        made[name] = make(name, addresses[name], switch.device_id, program, queues=queues)
+        made[name] = make(name, addresses[name], switch.device_id, program, queues=queues, connect=connect)
     return made
 
 

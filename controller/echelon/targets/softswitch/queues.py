@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 
 import grpc  # type: ignore[import-untyped]
 from finsy import GNMIClient, GNMIPath
@@ -30,8 +31,9 @@ _EVERY_STATE = GNMIPath("qos/interfaces/interface[interface-id=*]/output/queues/
 _PORT_STATE = GNMIPath("interfaces/interface[name=*]/state/oper-status")
 
 
-def _path(setting: QueueSetting) -> GNMIPath:
-    return _QUEUE.set("interface", **{"interface-id": str(setting.port)}).set("queue", name=str(setting.queue))
+@lru_cache(4096)
+def _path(port: int, queue: int) -> GNMIPath:
+    return _QUEUE.set("interface", **{"interface-id": str(port)}).set("queue", name=str(queue))
 
 
 def _leaves(setting: QueueSetting) -> dict[str, object]:
@@ -93,7 +95,7 @@ class GnmiQueues:
     async def write(self, settings: Sequence[QueueSetting]) -> None:
         """Apply the settings in one Set, which the switch carries out as a whole or not at all."""
         updates = [
-            (_path(setting), gnmi.TypedValue(json_ietf_val=json.dumps(_leaves(setting)).encode()))
+            (_path(setting.port, setting.queue), gnmi.TypedValue(json_ietf_val=json.dumps(_leaves(setting)).encode()))
             for setting in settings
         ]
         if updates:

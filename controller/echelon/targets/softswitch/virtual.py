@@ -1,4 +1,4 @@
-"""Fabrics of embedded switches in virtual time, reached only as real switches are, over sockets.
+"""Fabrics of embedded switches in virtual time, reached only as real switches are: by the messages of their protocols.
 
 A fabric hands out frames, addresses and counters. Only modules like this one import softswitch.
 """
@@ -13,7 +13,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from ctoolchain import Loaded, ToolchainError, say_once
 from echelon.engine import wanted_engine
@@ -30,6 +30,9 @@ from softswitch.virtual import EventLoop, VirtualFabric
 from softswitch.virtual.eventloop import Loop
 from softswitch.virtual.fabric import HostNode, SwitchNode
 from softswitch.virtual.switch import DepartedPacket, QueuedPacket
+
+if TYPE_CHECKING:
+    from echelon.southbound.channel import Connect
 
 _BATCH_EVENTS = 4096
 
@@ -183,6 +186,11 @@ class Testbed(ABC, Generic[S]):
         return {name: server.address for name, server in self.servers.items()}
 
     @property
+    def connect(self) -> Connect | None:
+        """What opens a connection to one of these addresses inside the process; None: they are reached over sockets."""
+        return None
+
+    @property
     def switches(self) -> Mapping[str, SwitchNode]:
         return self._network.switches
 
@@ -240,6 +248,11 @@ class VirtualTestbed(Testbed[Server]):
     def rpc_log(self, switch: str) -> Sequence[tuple[int, str]]:
         """Return (virtual nanoseconds, kind) of every message that controllers sent to `switch`."""
         return self._devices[switch].rpc_log
+
+    @property
+    def connect(self) -> Connect:
+        of_address = {server.address: server for server in self.servers.values()}
+        return lambda address, _credentials: of_address[address].local_channel()
 
     def _serve(self, node: SwitchNode, device_id: int) -> Server:
         choice = Choice("python" if self.native is None else wanted_engine(RunError))

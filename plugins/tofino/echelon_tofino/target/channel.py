@@ -8,7 +8,7 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 from finsy import GRPCCredentialsTLS
 
-from echelon.southbound.channel import READ_TIMEOUT_S, UPDATE_TIMEOUT_S, WRITE_TIMEOUT_S, failure, open_channel
+from echelon.southbound.channel import READ_TIMEOUT_S, UPDATE_TIMEOUT_S, WRITE_TIMEOUT_S, Connect, failure, open_channel
 from echelon.southbound.deadlines import within
 from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 
@@ -27,14 +27,20 @@ class BfrtChannel:
         client_id: the number by which the server knows this client.
         device: the number of the chip.
         credentials: of TLS; None is plain text.
+        connect: opens the connection; None: over sockets.
     """
 
     def __init__(
-        self, address: str, client_id: int, device: int, credentials: GRPCCredentialsTLS | None = None
+        self,
+        address: str,
+        client_id: int,
+        device: int,
+        credentials: GRPCCredentialsTLS | None = None,
+        connect: Connect | None = None,
     ) -> None:
         self.client_id = client_id
         self.device = device
-        self._channel = open_channel(address, credentials)
+        self._channel = (connect or open_channel)(address, credentials)
         self._write = self._unary("Write", bfrt.WriteResponse)
         self._set = self._unary("SetForwardingPipelineConfig", bfrt.SetForwardingPipelineConfigResponse)
         self._get = self._unary("GetForwardingPipelineConfig", bfrt.GetForwardingPipelineConfigResponse)

@@ -25,7 +25,7 @@ from finsy import GRPCCredentialsTLS, GRPCStatusCode
 
 from echelon.lowering.intent import DigestSetting, MulticastGroup, TableEntry
 from echelon.p4program import P4Program
-from echelon.southbound.channel import CallError
+from echelon.southbound.channel import CallError, Connect
 from echelon.southbound.codec import OWNER
 from echelon.southbound.deadlines import within
 from echelon.southbound.election import term_of
@@ -71,6 +71,7 @@ class BfrtSession(IntentSession):
         device: the number of the chip.
         binary: what the switch executes, if not the program's assembly. Its `context.json`, if there is one, is beside
             it.
+        connect: opens the connection; None: over sockets.
     """
 
     def __init__(
@@ -86,7 +87,9 @@ class BfrtSession(IntentSession):
         queues: QueueDriver | None = None,
         device: int = 0,
         binary: Path | None = None,
+        connect: Connect | None = None,
     ) -> None:
+        self._connect = connect
         self._address = address
         self._program = program if binary is None else replace(program, binary=binary)
         described = program.p4info.with_name("bf-rt.json")
@@ -114,7 +117,7 @@ class BfrtSession(IntentSession):
         Raise `SouthboundError` for a switch that cannot be reached or refuses the program, and `NotPrimaryError` if
         another client is bound to it.
         """
-        self._calls = BfrtChannel(self._address, self._client_id, self._device, self._credentials)
+        self._calls = BfrtChannel(self._address, self._client_id, self._device, self._credentials, self._connect)
         try:
             await self._subscribe()
             await self._load()
