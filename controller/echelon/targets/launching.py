@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -130,6 +130,11 @@ class ExecutableLauncher(ABC):
         """Return the TCP ports at which the switch answers when it is ready."""
         return (ports.grpc,)
 
+    def completion(self, entry: Mapping[str, object]) -> Callable[[int], None]:
+        """Return what is to be done with the process, once it answers, for it to be what its `entry` says. It may raise
+        `OSError`."""
+        return lambda _process: None
+
     def launch(self, place: Place, directory: Path, before: Sequence[str] = ()) -> SwitchProcess:
         path = self.find()
         ports = Ports(free_port(), free_port())
@@ -148,7 +153,8 @@ class ExecutableLauncher(ABC):
             process = start(command, log)
         except OSError as error:
             raise RunError(f"switch {place.name}: {error.filename}: {error.strerror}") from None
-        return _Process(f"switch {place.name}", self.executable, self.serves_at(ports), process, log, address, entry)
+        what, complete = f"switch {place.name}", self.completion(entry)
+        return _Process(what, self.executable, self.serves_at(ports), process, log, address, entry, complete)
 
 
 @cache
@@ -177,6 +183,7 @@ class _Process:
     log: Path
     address: str
     entry: Mapping[str, object]
+    complete: Callable[[int], None]
 
     @property
     def pid(self) -> int:
@@ -190,6 +197,10 @@ class _Process:
                 if time.monotonic() > give_up_at:
                     raise RunError(f"{self.what}: does not answer after {_START_S:g} s: {said(self.log)}")
                 time.sleep(_POLL_S)
+        try:
+            self.complete(self.pid)
+        except OSError as error:
+            raise RunError(f"{self.what}: {error.filename or 'its sockets'}: {error.strerror}") from None
 
     def check(self) -> None:
         status = self.process.poll()

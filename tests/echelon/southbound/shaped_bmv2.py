@@ -34,6 +34,7 @@ from echelon.rankings.deadline import Deadline
 from echelon.southbound.session import SwitchSession
 from echelon.targets import TARGETS, Site
 from echelon.targets.bmv2.htb import bmv2 as capabilities
+from echelon.targets.bmv2.sockets import enlarge, needed_buffer
 from tests.echelon.southbound.switch_process import free_port
 
 ROOT = Path(__file__).parents[3]
@@ -43,6 +44,9 @@ PORTS = (1, 2, 3)
 FRAME_BYTES = 1000
 SLOW_BPS = 30_000
 """The rate of a link at which a frame takes a quarter of a second, longer than a test process is kept waiting."""
+DEPTH = 200
+EARLY = 90
+SEND_BUFFER = needed_buffer(1514, DEPTH)
 STRICT = tuple(QueuePlan(level=level) for level in range(LEVELS))
 
 
@@ -111,6 +115,7 @@ def bmv2() -> Iterator[tuple[str, int]]:
                 assert process.poll() is None, "simple_switch_grpc has ended"
                 assert time.monotonic() < deadline, "simple_switch_grpc does not answer"
                 time.sleep(0.02)
+        enlarge(process.pid, SEND_BUFFER)
         yield f"127.0.0.1:{grpc}", thrift
     finally:
         process.terminate()
@@ -121,7 +126,8 @@ def bmv2() -> Iterator[tuple[str, int]]:
 
 def session(address: str, thrift: int, rate_bps: int = SLOW_BPS) -> SwitchSession:
     target = TARGETS["bmv2"]
-    options = target.options(interfaces="s1-eth{port}", thrift=f"127.0.0.1:{thrift}")
+    deep = {"depth": DEPTH, "send_buffer": SEND_BUFFER}
+    options = target.options(interfaces="s1-eth{port}", thrift=f"127.0.0.1:{thrift}", **deep)
     queues = target.queue_driver(options, Site("s1", dict.fromkeys(PORTS, rate_bps)))
     return SwitchSession("s1", address, 1, target.program(), queues=queues)
 
@@ -206,7 +212,8 @@ async def twice(address: str, thrift: int) -> dict[str, object]:
 
 
 async def order(address: str, thrift: int) -> dict[str, object]:
-    """Send a burst that has time, then one that is late, into a port that hardly moves until all are there."""
+    """Send a burst that has time, then one that is late, into a port that hardly moves until all are there. They are
+    more than the send buffers that the kernel gives the switch would hold."""
     rate_bps = 10_000_000
     flows = {"late": Deadline("e", Fraction(0), TARDY), "early": Deadline("e", Fraction(10), TARDY)}
     async with session(address, thrift, rate_bps) as s:
@@ -217,14 +224,17 @@ async def order(address: str, thrift: int) -> dict[str, object]:
             # What follows of that flow is late: its time was up when its first packet passed.
             await asyncio.sleep(0.05)
             throttle("10kbit")
-            line.send("early", range(1, 11))
+            for number in range(1, EARLY + 1):
+                line.send("early", [number])
+                # A burst is more than it reads from its interface.
+                await asyncio.sleep(0.001)
             # Its first packet has arrived: nothing of it is left behind.
             line.send("late", range(1, 2), alone=True)
             line.send("late", range(2, 9))
-            while taken() < 19:
+            while taken() < EARLY + 9:
                 await asyncio.sleep(0.02)
             throttle("10mbit")
-            arrivals += await line.receive(18)
+            arrivals += await line.receive(EARLY + 8)
     return {"arrivals": arrivals}
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from echelon.documents import DocumentError
 from echelon.errors import RunError
-from echelon.targets.bmv2.options import Bmv2Options, ServerAddress
-from echelon.targets.bmv2.sockets import deepest_queue, mtu_bytes, send_buffer_bytes
+from echelon.targets.bmv2.options import DEEPEST, HEADER_BYTES, Bmv2Options, ServerAddress
+from echelon.targets.bmv2.sockets import enlarge, mtu_bytes, needed_buffer
 from echelon.targets.launching import ExecutableLauncher, Place, Ports, SwitchLauncher, accepts
 from echelon.targets.target import Site, Target
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 
 _NOTIFICATIONS = "--notifications-addr"
+_QUEUE_BYTES = 1 << 20
+"""The size of a queue unless a run says another one, the same as softswitch's: TCP without ECN, which waits in a queue
+that hardly drains, loses its window in a shorter one."""
 
 
 class Bmv2Launcher(ExecutableLauncher):
@@ -43,12 +47,18 @@ class Bmv2Launcher(ExecutableLauncher):
 
     def entry(self, place: Place, ports: Ports) -> Mapping[str, object]:
         mtu = max(map(mtu_bytes, place.interfaces.values()))
+        frame_bytes = mtu + HEADER_BYTES
+        depth = _depth_packets(place, frame_bytes)
         return {
             "interfaces": {str(port): interface for port, interface in place.interfaces.items()},
             "thrift": f"127.0.0.1:{ports.other}",
             "mtu": mtu,
-            "depth": _depth_packets(place, mtu),
+            "depth": depth,
+            "send_buffer": needed_buffer(frame_bytes, depth),
         }
+
+    def completion(self, entry: Mapping[str, object]) -> Callable[[int], None]:
+        return partial(enlarge, buffer_bytes=int(str(entry["send_buffer"])))
 
     def serves_at(self, ports: Ports) -> Sequence[int]:
         return (ports.grpc, ports.other)
@@ -59,26 +69,15 @@ def _missing() -> str | None:
     return None if find_spec("thriftpy2") else "thriftpy2 is not installed (run: pip install 'echelon-p4[bmv2]')"
 
 
-def _depth_packets(place: Place, mtu: int) -> int:
-    """Return how many packets each queue is to hold. Of jumbo frames, the sockets' buffers take hardly one.
-
-    Raise `RunError` for more than BMv2's sockets have room for: their buffer is a setting of the whole machine.
-    """
-    from echelon.targets.bmv2.htb import Port
-
-    frame_bytes = Port(0, mtu).frame_bytes
-    buffer_bytes = send_buffer_bytes()
-    most = 10_000 if buffer_bytes is None else max(1, deepest_queue(frame_bytes, buffer_bytes))
-    if place.queue_bytes is None:
-        default: int = Bmv2Options.model_fields["depth"].default
-        return min(default, most)
-    wanted = max(1, place.queue_bytes // frame_bytes)
-    if wanted > most:
+def _depth_packets(place: Place, frame_bytes: int) -> int:
+    """Return how many packets each queue is to hold. Raise `RunError`."""
+    depth = max(1, (_QUEUE_BYTES if place.queue_bytes is None else place.queue_bytes) // frame_bytes)
+    if depth > DEEPEST:
         raise RunError(
-            f"switch {place.name}: queues of {place.queue_bytes} bytes are more than BMv2 holds here, {most} packets "
-            f"of {frame_bytes} bytes each (give less, or raise net.core.wmem_default)"
+            f"switch {place.name}: queues of {place.queue_bytes} bytes are {depth} packets of {frame_bytes} bytes, and "
+            f"BMv2's hold {DEEPEST} at most (give less)"
         )
-    return wanted
+    return depth
 
 
 class Bmv2(Target[Bmv2Options]):
@@ -102,7 +101,7 @@ class Bmv2(Target[Bmv2Options]):
             ShapedPort(number, options.interface(number), Port(rate_bps, options.mtu, options.depth))
             for number, rate_bps in sorted(site.port_rates_bps.items())
         ]
-        return Bmv2Queues(site.switch, ports, options.namespace, options.thrift)
+        return Bmv2Queues(site.switch, ports, options.namespace, options.thrift, options.send_buffer)
 
     def launcher(self) -> SwitchLauncher:
         return Bmv2Launcher()

@@ -35,15 +35,16 @@ from dataclasses import dataclass
 
 from echelon.lowering.capabilities import Capabilities, OuterQueues, VirtualQueueMarks
 from echelon.lowering.intent import QueueSetting
+from echelon.targets.bmv2.options import HEADER_BYTES
 from echelon.targets.v1model import v1model_capabilities
 
+_MARK_PACKETS = 64
 QUEUES = 8
 LEVELS = 8
 MAX_WEIGHT = 1023
 MOST_FRAMES = 8
 """The longest quantum, that of the heaviest queue of a level, in frames."""
 
-_HEADER_BYTES = 14
 _LEAST_SHARE = 10_000
 """The rate of a queue without a minimum rate is the port's, divided by this..."""
 _LONGEST_DEBT_S = 60
@@ -64,7 +65,7 @@ class Port:
     @property
     def frame_bytes(self) -> int:
         """The largest frame, as HTB counts it: with the Ethernet header, without preamble and checksum."""
-        return self.mtu_bytes + _HEADER_BYTES
+        return self.mtu_bytes + HEADER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +207,6 @@ def bmv2(depth_packets: int = 11, mtu_bytes: int = 1500, program: str = "ranking
     Each queue of a tree holds `depth_packets`; `mtu_bytes` is the MTU of the interfaces.
     """
     frame_bytes = Port(0, mtu_bytes).frame_bytes
-    # Half of one of the tree's queues, in full frames.
-    marks = VirtualQueueMarks(backlog_bytes=max(1, depth_packets // 2) * frame_bytes)
+    # Half of one of the tree's queues, in full frames, or as much as softswitch.
+    marks = VirtualQueueMarks(backlog_bytes=max(1, min(depth_packets // 2, _MARK_PACKETS)) * frame_bytes)
     return v1model_capabilities("bmv2", marks, OuterQueues(depth_packets, frame_bytes), program)

@@ -12,6 +12,10 @@ from echelon.documents import problem
 from echelon.quantities import shown
 from echelon.targets.options import V1modelOptions
 
+HEADER_BYTES = 14
+"""The Ethernet header, which HTB counts beside what an interface's MTU counts."""
+DEEPEST = 10_000
+"""Most packets that a queue holds."""
 _INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*|/[A-Za-z0-9_./-]+")
 _ADDRESS = re.compile(r"(?P<host>[^\s:]+|\[[0-9A-Fa-f:.]+\]):(?P<port>[0-9]{1,5})")
@@ -90,8 +94,12 @@ class Bmv2Options(V1modelOptions):
         Field(description="where the switch's Thrift server listens; default: its own queues are left alone"),
     ] = None
     depth: Annotated[
-        int, Field(strict=True, ge=1, le=10_000, description="packets that each queue of a port holds")
+        int, Field(strict=True, ge=1, le=DEEPEST, description="packets that each queue of a port holds")
     ] = 11
+    send_buffer: Annotated[
+        int | None,
+        Field(strict=True, ge=1, description="bytes that a socket of the switch holds; default: net.core.wmem_default"),
+    ] = None
     mtu: Annotated[int, Field(strict=True, ge=68, le=65_521, description="the MTU of the interfaces in bytes")] = 1500
 
     @field_validator("interfaces")

@@ -39,6 +39,7 @@ class Bmv2Queues:
     """The `QueueDriver` of a BMv2. It needs CAP_NET_ADMIN, and CAP_SYS_ADMIN for a namespace other than its own.
 
     `thrift` is the address of the switch's Thrift server; without it the switch's own queues are left alone.
+    `send_buffer` is the size of the buffers of the switch's sockets; without it, they have the machine's default.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Bmv2Queues:
         ports: Sequence[ShapedPort],
         namespace: str | None = None,
         thrift: ServerAddress | None = None,
+        send_buffer: int | None = None,
     ) -> None:
         self._switch = switch
         self._ports = {port.number: port for port in ports}
@@ -54,6 +56,7 @@ class Bmv2Queues:
         self._locks = {number: threading.Lock() for number in self._ports}
         self._shaper = Shaper(namespace)
         self._thrift = thrift
+        self._send_buffer = send_buffer
         self._asked: dict[int, tuple[QueueSetting, ...]] = {}
         """The settings from which the tree of each port was made, by queue. The tree alone does not tell them
         exactly."""
@@ -145,7 +148,7 @@ class Bmv2Queues:
 
     def _check_depths(self) -> None:
         """Raise ValueError for queues that are deeper than the send buffers of BMv2's sockets allow."""
-        buffer_bytes = send_buffer_bytes()
+        buffer_bytes = self._send_buffer or send_buffer_bytes()
         if buffer_bytes is None:
             return
         for shaped in self._ports.values():

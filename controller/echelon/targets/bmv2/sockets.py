@@ -1,15 +1,19 @@
 """The send buffers of BMv2's sockets, which bound how deep the queues behind them may be.
 
 BMv2 sends through one packet socket a port. If that socket's buffer filled before the queues behind it, BMv2 would
-block, and packets would enter the tree in the order of their arrival, whatever their level.
+block, and packets would enter the tree in the order of their arrival, whatever their level. Who starts a BMv2 borrows
+its sockets and gives them the buffers that deep queues need (`enlarge`). Elsewhere they have the machine's default.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import socket
 import struct
 from pathlib import Path
+
+from echelon.processes import borrowed_socket
 
 QUEUES = 8
 """Queues of a port, all of which share the port's socket."""
@@ -17,6 +21,8 @@ SEND_BUFFER = Path("/proc/sys/net/core/wmem_default")
 """Holds the size of a socket's send buffer in bytes."""
 _SIOCGIFMTU = 0x8921
 """Linux, include/uapi/linux/sockios.h."""
+_SO_SNDBUFFORCE = 32
+"""Linux, include/uapi/asm-generic/socket.h."""
 
 
 def socket_bytes(frame_bytes: int) -> int:
@@ -35,6 +41,29 @@ def send_buffer_bytes() -> int | None:
 def deepest_queue(frame_bytes: int, buffer_bytes: int) -> int:
     """Return how many frames each queue of a port may hold so that all of them fit the send buffer."""
     return buffer_bytes // (QUEUES * socket_bytes(frame_bytes))
+
+
+def needed_buffer(frame_bytes: int, depth: int) -> int:
+    """Return the size of a send buffer that holds all queues of a port."""
+    return QUEUES * depth * socket_bytes(frame_bytes)
+
+
+def enlarge(process: int, buffer_bytes: int) -> None:
+    """Set the send buffers of the packet sockets of a process. Raise `OSError`: it takes CAP_NET_ADMIN, and the right
+    to trace the process."""
+    for descriptor in Path(f"/proc/{process}/fd").iterdir():
+        try:
+            if not str(descriptor.readlink()).startswith("socket:"):
+                continue
+            theirs = borrowed_socket(process, int(descriptor.name))
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.EBADF):
+                continue  # closed meanwhile, as those of whoever asks whether it answers
+            raise
+        with theirs:
+            if theirs.family == socket.AF_PACKET:
+                # The kernel doubles what it is given.
+                theirs.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, -(-buffer_bytes // 2))
 
 
 def mtu_bytes(interface: str) -> int:

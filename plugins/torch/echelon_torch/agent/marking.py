@@ -7,17 +7,15 @@ it (Linux 5.6). This needs CAP_SYS_PTRACE, or the same user and no more capabili
 
 from __future__ import annotations
 
-import ctypes
-import os
 import socket
 import struct
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from echelon.processes import borrowed_socket
 from echelon_torch.agent.processes import sockets_of
 
-_PIDFD_GETFD = 438
 _ECN = 0b11
 _SO_MAX_PACING_RATE = 47
 
@@ -66,7 +64,6 @@ class Marker:
         self.options = options
         self.refused: str | None = None
         """What the kernel said when it did not set an option."""
-        self._libc = ctypes.CDLL(None, use_errno=True)
 
     def mark(self, inodes: Collection[int]) -> int:
         """Set the options of the sockets with these numbers. Return of how many; closed ones are left out."""
@@ -83,14 +80,7 @@ class Marker:
         return count - len(left)
 
     def _mark(self, process: int, descriptor: int) -> None:
-        pidfd = os.pidfd_open(process)
-        try:
-            borrowed = self._libc.syscall(_PIDFD_GETFD, pidfd, descriptor, 0)
-            if borrowed < 0:
-                raise OSError(ctypes.get_errno(), "pidfd_getfd")
-        finally:
-            os.close(pidfd)
-        with socket.socket(fileno=borrowed) as theirs:
+        with borrowed_socket(process, descriptor) as theirs:
             try:
                 self.options.set_on(theirs)
             except OSError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -191,6 +192,8 @@ def switch(target: str) -> object:
         Path(directory, "fabric.yaml").write_text(fabric_text(one_tor(2), "A test's."))
         entry = load_service_config(Path(directory, "echelon.yaml")).switches["tor"]
         nice = os.getpriority(os.PRIO_PROCESS, started.pid)
+        shown = subprocess.run(["ss", "-0", "-apmnO"], capture_output=True, text=True, check=True).stdout
+        of_switch = [line for line in shown.splitlines() if f"pid={started.pid}," in line]
         os.kill(started.pid, signal.SIGKILL)
         os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOWAIT)
         problem = ""
@@ -216,6 +219,7 @@ def switch(target: str) -> object:
             "target": entry.target,
             "options": {key: value for key, value in started.entry.items() if key not in ("address", "thrift")},
             "nice": nice,
+            "send_buffers": [int(size) for line in of_switch for size in re.findall(r",tb(\d+),", line)],
             "problem": problem,
             "files": files,
             "orphan_died": bool(died),

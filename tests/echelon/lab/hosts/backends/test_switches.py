@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from echelon.errors import RunError
 from echelon.lab.hosts import sandbox
 from echelon.processes import free_port
 from echelon.targets import TARGETS, bmv2
-from echelon.targets.bmv2 import Bmv2Launcher, sockets
+from echelon.targets.bmv2 import Bmv2Launcher
 from echelon.targets.launching import Place, Ports, accepts
 from echelon.targets.softswitch import SoftswitchLauncher
 from echelon.targets.target import Site
@@ -27,9 +28,16 @@ needs_bmv2 = pytest.mark.skipif(
     shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not installed"
 )
 
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "softswitch": {"target": "softswitch"},
-    "bmv2": {"target": "bmv2", "interfaces": {"1": "tor-eth1", "2": "tor-eth2"}, "mtu": 1500, "depth": 11},
+    "bmv2": {
+        "target": "bmv2",
+        "interfaces": {"1": "tor-eth1", "2": "tor-eth2"},
+        "mtu": 1500,
+        "depth": 692,
+        # The kernel charges 2304 bytes for a frame of 1514.
+        "send_buffer": 8 * 692 * 2304,
+    },
 }
 
 
@@ -37,6 +45,8 @@ OPTIONS = {
 @pytest.mark.parametrize("target", ["softswitch", pytest.param("bmv2", marks=[pytest.mark.bmv2, needs_bmv2])])
 def test_a_switch_lives_as_long_as_it_is_wanted(target: str) -> None:
     seen = look(target, "switch")["switch"]
+    buffers = set(seen.pop("send_buffers"))
+    assert target != "bmv2" or buffers == {OPTIONS["bmv2"]["send_buffer"]}
     problem = seen.pop("problem")
     assert seen == {
         "address": True,
@@ -82,18 +92,16 @@ def test_the_depth_of_queues_is_passed_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mtu", "queue_bytes", "depth"), [(1500, None, 11), (1500, 10_000, 6), (1500, 100, 1), (9000, None, 1)]
+    ("mtu", "queue_bytes", "depth"), [(1500, None, 692), (1500, 10_000, 6), (1500, 100, 1), (9000, None, 116)]
 )
-def test_bmv2_counts_packets(
-    mtu: int, queue_bytes: int | None, depth: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "wmem_default").write_text("212992\n")
-    monkeypatch.setattr(sockets, "SEND_BUFFER", tmp_path / "wmem_default")
+def test_bmv2_counts_packets(mtu: int, queue_bytes: int | None, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bmv2, "mtu_bytes", lambda _interface: mtu)
     launcher = Bmv2Launcher()
     assert launcher.entry(replace(PLACE, queue_bytes=queue_bytes), PORTS)["depth"] == depth
-    with pytest.raises(RunError, match=r"^switch s1: queues of 1000000 bytes are more than BMv2 holds here, .*less"):
-        launcher.entry(replace(PLACE, queue_bytes=1_000_000), PORTS)
+    with pytest.raises(
+        RunError, match=r"^switch s1: queues of 100000000 bytes are \d+ packets .*at most \(give less\)"
+    ):
+        launcher.entry(replace(PLACE, queue_bytes=100_000_000), PORTS)
 
 
 HELP = {
