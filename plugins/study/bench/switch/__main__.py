@@ -172,6 +172,7 @@ def _plain(results: speed.Results) -> dict[str, object]:
             for target, rates in by_target.items()
         ],
         "settings": results.settings,
+        "limits": results.limits,
     }
 
 
@@ -205,6 +206,8 @@ def print_speed(results: speed.Results, targets: Sequence[Target], missing: Sequ
         "one was sent counts as lost.",
         highlight=False,
     )
+    for limited in results.limits:
+        console.print(f"At least, because the generator sends no more: {limited}", highlight=False)
     for target in missing:
         console.print(f"{target.name}: {target.executable} is not installed", highlight=False)
 

@@ -37,7 +37,14 @@ class Trial:
 
 
 class GeneratorLimitError(Exception):
-    """The generator cannot send as fast as the switch forwards: the rate found would be the generator's."""
+    """The generator cannot send as fast as the switch forwards: that carries at least `rate_pps`."""
+
+    def __init__(self, rate_pps: float, wanted_pps: float) -> None:
+        super().__init__(
+            f"the generator sent {rate_pps:,.0f} packets/s when {wanted_pps:,.0f} were asked for, and the switch lost "
+            "none: this machine is too busy, or too slow, to measure"
+        )
+        self.rate_pps = rate_pps
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +78,7 @@ def lossless_rate(trial: Callable[[float, float], Trial], start_pps: float, sear
             done = trial(rate_pps, duration_s)
             if not done.is_lossless or done.rate_pps >= rate_pps * (1 - _GENERATOR_SHORTFALL):
                 return done.is_lossless
-        raise GeneratorLimitError(
-            f"the generator sent {done.rate_pps:,.0f} packets/s when {rate_pps:,.0f} were asked for, and the switch "
-            "lost none: this machine is too busy, or too slow, to measure"
-        )
+        raise GeneratorLimitError(done.rate_pps, rate_pps)
 
     def carries(rate_pps: float) -> bool:
         return any(lossless(rate_pps, search.probe_s) for _ in range(2))

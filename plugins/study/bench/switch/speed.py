@@ -16,7 +16,7 @@ from plugins.study.bench.p4runtime_load import Load, load_p4info, updates
 
 from . import latency
 from .generator import Generator
-from .lossless import GRACE_S, Search, Trial, lossless_rate
+from .lossless import GRACE_S, GeneratorLimitError, Search, Trial, lossless_rate
 from .network import received_frames
 from .sink import Capture
 from .targets import DEVICE_ID, RunningSwitch, Target
@@ -93,8 +93,14 @@ class Results:
     entries_per_s: dict[str, dict[str, list[float]]] = field(default_factory=dict)
     """by table"""
     settings: dict[str, str] = field(default_factory=dict)
+    limits: list[str] = field(default_factory=list)
+    """the rates that are the generator's: the switch carries at least so much"""
     told: Progress = lambda _: None
     """Called with each figure, when it is measured."""
+
+    def note_limit(self, point: Point, target: str, placement: Placement) -> None:
+        self.limits.append(f"{target}, {point.program}, {point.frame_bytes} byte packets, {placement.name}")
+        self.told(f"{self.limits[-1]}: the generator sends no more, so this is at least")
 
     def add(self, point: Point, target: str, placement: Placement, rate_pps: float) -> None:
         where = f"{target}, {point.program}, {point.frame_bytes} byte packets, {placement.name}"
@@ -144,7 +150,7 @@ class Speed:
     def run(self, workloads: Sequence[Workload], progress: Progress, told: Progress = lambda _: None) -> Results:
         """Measure, on the interfaces of PAIRS. Each figure is `told` at once.
 
-        Raises TargetError, SouthboundError, WrongForwardingError, GeneratorLimitError.
+        Raises TargetError, SouthboundError, WrongForwardingError.
         """
         results = Results(told=told)
         with Generator(GENERATOR_INTERFACE, SINK_INTERFACE) as generator:
@@ -208,7 +214,11 @@ class Speed:
                     run = partial(trial, generator, _name(workload, size))
                     half_pps = _CHECK_PPS
                     if self.search is not None:
-                        found = lossless_rate(run, results.guess_pps(point, target.name), self.search)
+                        try:
+                            found = lossless_rate(run, results.guess_pps(point, target.name), self.search)
+                        except GeneratorLimitError as limit:
+                            found = limit.rate_pps
+                            results.note_limit(point, target.name, placement)
                         results.add(point, target.name, placement, found)
                         half_pps = found / 2
                     before_ns = switch.processor_ns()
