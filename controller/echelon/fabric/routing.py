@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from itertools import chain, compress, filterfalse, pairwise
 from operator import is_not
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -106,12 +107,18 @@ class PathChooser(Protocol):
 def chooser(name: str) -> PathChooser:
     """Return a new chooser of that name (`echelon.fabric.choices`). Raises `ValueError`, saying what there is, or why
     nothing can choose paths so."""
-    found = {entry.name: entry for entry in entry_points(group="echelon.paths")}
+    found = _choices()
     if name not in found:
         old = "" if found else "; the installed package is older than its source tree: run pip install --editable ."
         raise ValueError(f"'{name}' is no choice of paths ({suggestion(name, sorted(found))}){old}")
     made: PathChooser = found[name].load()()
     return made
+
+
+@cache
+def _choices() -> Mapping[str, EntryPoint]:
+    """Return what is installed, by name. A search for a plan makes a chooser for each candidate."""
+    return {entry.name: entry for entry in entry_points(group="echelon.paths")}
 
 
 class ChosenByFabric:
