@@ -7,6 +7,7 @@ library must belong to the user and be writable for nobody else: what is loaded 
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import shutil
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
@@ -58,7 +59,9 @@ _LINUX_FLAGS = (
     "-Wl,-z,relro,-z,now,-z,noexecstack",
 )
 _SHOWN_CHARACTERS = 400
-_STALE_S = 3600
+_STALE_S = 10
+"""The age from which a folder that nobody holds is left over. A younger one may not be held yet."""
+_LOCK = "lock"
 
 
 class ToolchainError(RuntimeError):
@@ -162,6 +165,7 @@ def load_or_not(source: CSource, declared: str, wanted: str, instead: str) -> Lo
 def build(source: CSource, compiler: Compiler) -> Path:
     """Return the path of the library, which is built unless the cache has it. Raise `ToolchainError`."""
     library = _path(source, compiler)
+    _remove_left(library.parent)
     if not _is_own(library, stat.S_ISREG):
         try:
             _compile(source, compiler, library)
@@ -189,8 +193,8 @@ def keep(name: str, content: bytes) -> None:
     impossible."""
     with suppress(OSError, ToolchainError):
         folder = _private_folder()
-        with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as place:
-            made = Path(place) / name
+        with _workplace(name, folder) as (place, _):
+            made = place / name
             made.write_bytes(content)
             made.chmod(0o600)
             made.replace(folder / name)
@@ -267,21 +271,43 @@ def _is_own(path: Path, is_kind: Any) -> bool:
     return is_kind(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o022
 
 
-def _compile(source: CSource, compiler: Compiler, library: Path) -> None:
-    """Compile into a folder beside the library, then move it to its place, so that nobody sees half of one."""
-    for left in library.parent.glob(f".{source.name}-*"):
-        # A process was killed while it compiled.
+@contextmanager
+def _workplace(name: str, folder: Path) -> Iterator[tuple[Path, int]]:
+    """Make a folder in which something is made, until that is done; also return the lock that whoever works there
+    holds. Raises `OSError`."""
+    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder) as place, (Path(place) / _LOCK).open("a") as lock:
+        with suppress(OSError):  # the file system has no locks, so nobody else gets one either
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield Path(place), lock.fileno()
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove the folders in which processes worked that were killed."""
+    for left in folder.glob(".*-*"):
         with suppress(OSError):
             if left.stat().st_mtime < time.time() - _STALE_S:
-                shutil.rmtree(left)
-    with tempfile.TemporaryDirectory(prefix=f".{source.name}-", dir=library.parent) as place:
-        folder = Path(place)
+                with (left / _LOCK).open("a") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(left)
+
+
+def _compile(source: CSource, compiler: Compiler, library: Path) -> None:
+    """Compile into a folder beside the library, then move it to its place, so that nobody sees half of one."""
+    with _workplace(source.name, library.parent) as (folder, lock):
         for name, text in {**source.includes, f"{source.name}.c": source.text}.items():
             (folder / name).write_text(text, encoding="utf-8")
         made = folder / library.name
         command = [*compiler.command, "-shared", "-fPIC", "-o", made.name, f"{source.name}.c"]
+        # A compiler goes on when this process is killed.
         done = subprocess.run(
-            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            pass_fds=(lock,),
         )
         if done.returncode:
             said = " ".join((done.stderr or done.stdout).split())[:_SHOWN_CHARACTERS]

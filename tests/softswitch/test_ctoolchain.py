@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -57,13 +59,15 @@ def test_a_library_is_built_once_and_for_its_user_alone(compiler: Compiler, cach
 
 def test_what_a_killed_process_left_is_removed_later(compiler: Compiler, cache: Path) -> None:
     path = build(TWICE, compiler)
-    for name, age_s in ((".twice-old", 4000), (".twice-new", 10), (".other-old", 4000)):
+    for name, age_s in ((".twice-old", 40), (".twice-new", 1), (".other-old", 40), (".held-old", 40)):
         (cache / name).mkdir()
         (cache / name / "twice.c").write_text("half of it")
-        os.utime(cache / name, (path.stat().st_mtime - age_s,) * 2)
-    path.unlink()
-    build(TWICE, compiler)
-    assert sorted(cache.iterdir()) == sorted([path, cache / ".twice-new", cache / ".other-old"])
+        (cache / name / "lock").touch()
+        os.utime(cache / name, (time.time() - age_s,) * 2)
+    with (cache / ".held-old" / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        build(TWICE, compiler)
+    assert sorted(cache.iterdir()) == sorted([path, cache / ".twice-new", cache / ".held-old"])
 
 
 def test_another_text_include_or_compiler_makes_another_library(compiler: Compiler) -> None:
