@@ -31,7 +31,7 @@ from echelon.lowering.at_hosts import HostRule
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.identity import Identity
 from echelon.lowering.intent import Intent
-from echelon.lowering.loop_free import LoopFreeOrder, Standing, reroutes
+from echelon.lowering.loop_free import LastPlan, LoopFreeOrder, reroutes
 from echelon.lowering.lower import Lowering, LoweringError, all_limits
 from echelon.lowering.numbering import Numbering
 from echelon.lowering.trees import JobTree
@@ -211,7 +211,7 @@ class Planner:
     _lowering: Lowering | None = None
     _versions: tuple[int, ...] = ()
     """The versions of the last plans, the newest last."""
-    _standing: Standing | None = None
+    _last_plan: LastPlan | None = None
     """What the last plan left; None: there is none since the start."""
     _routes: dict[str, Routes] = field(default_factory=dict)
     """The paths of the connections of each job of the last plan, or of one before a restart. A new policy keeps
@@ -488,7 +488,7 @@ class Planner:
         spent: _Spent,
         down: Collection[tuple[str, str]] = (),
     ) -> _Made:
-        began, last = self.clock(), self._standing
+        began, last = self.clock(), self._last_plan
         if self._lowering is None:
             self._lowering = Lowering(fabric, self.capabilities, self._numbering)
         try:
@@ -508,7 +508,7 @@ class Planner:
             spent.lowering_s += self.clock() - began
         # Versions must rise even where this attempt is not the one that is kept.
         self.version = version
-        return _Made(policy, plan, intents, steps, Standing(plan.by_job, fabric, identities, intents))
+        return _Made(policy, plan, intents, steps, LastPlan(plan.by_job, fabric, identities, intents))
 
     def _sound_ones(self, wanted: PlanRequest, problems: dict[str, str]) -> Sequence[RegisteredJob]:
         """Return the jobs that still fit the fabric, whose file may have changed while the service was down."""
@@ -544,7 +544,7 @@ class Planner:
         kept = {name: self._document(name) for name in sorted(changed)}
         carried = _document_carried(made.policy, self._chosen)
         as_before, self._carried = carried == self._carried, carried
-        self._standing, self._versions = made.standing, (*self._versions[1 - PAST_PLANS :], self.version)
+        self._last_plan, self._versions = made.last_plan, (*self._versions[1 - PAST_PLANS :], self.version)
         return Planned(
             self.version,
             made.plan,
@@ -607,7 +607,7 @@ class _Made:
     plan: Plan
     intents: Mapping[str, Intent]
     steps: tuple[Mapping[str, Intent], ...]
-    standing: Standing
+    last_plan: LastPlan
 
 
 def _document_carried(policy: Policy, chosen: ChosenPolicy | None) -> Document:

@@ -31,7 +31,7 @@ _OF_CONNECTIONS = frozenset({"tcp_connection", "udp_connection", "roce_connectio
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class LastPlan:
     """What a plan left, as far as the next one has to know it."""
 
     flows: Mapping[str, tuple[FlowPlan, ...]]
@@ -43,7 +43,7 @@ class Standing:
 
 
 def reroutes(
-    last: Standing,
+    last: LastPlan,
     flows: Mapping[str, tuple[FlowPlan, ...]],
     fabric: Fabric,
     identities: Mapping[str, object],

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
 from echelon.lowering.intent import Intent, TableEntry
-from echelon.lowering.loop_free import LoopFreeOrder, Standing, reroutes
+from echelon.lowering.loop_free import LastPlan, LoopFreeOrder, reroutes
 from echelon.lowering.lower import Lowering
 from echelon.p4program import program
 from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
@@ -113,7 +113,7 @@ def random_change(seed: int, switches: int = 6) -> Change:
     fabrics = (fabric, drained) if rng.random() < 0.5 else (drained, fabric)
     old: Paths = {}
     identities: dict[str, dict[str, Identity]] = {job: {} for job in JOBS}
-    standing: Standing | None = None
+    standing: LastPlan | None = None
     for number, now in enumerate(fabrics):
         flows: dict[str, tuple[FlowPlan, ...]] = dict.fromkeys(JOBS, ())
         for (job, flow), (src, dst) in ends.items():
@@ -131,7 +131,7 @@ def random_change(seed: int, switches: int = 6) -> Change:
         plan = Plan.of_jobs("test", flows, default_schedule=SCHEDULE)
         moved = {} if standing is None else reroutes(standing, plan.by_job, now, identities)
         intents = lowering.lower(plan, identities, fabric=now)
-        last, standing = standing, Standing(plan.by_job, now, identities, intents)
+        last, standing = standing, LastPlan(plan.by_job, now, identities, intents)
     assert last is not None
     packets = {key: Packet(identities[key[0]][key[1]], path[-1]) for key, path in old.items()}
     return Change(
