@@ -132,7 +132,7 @@ class OtherQueuePairs(_QueuePairTest):
 
 
 class KeepsItsCodePoint(_QueuePairTest):
-    """A packet keeps the code point that its NIC gave it without configuration, so that it stays in a lossless queue.
+    """A packet keeps its NIC's code point where nothing is configured, so that it stays in a lossless queue.
     Its invariant CRC is right when it leaves."""
 
     marks = False

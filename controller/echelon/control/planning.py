@@ -212,7 +212,7 @@ class Planner:
     _versions: tuple[int, ...] = ()
     """The versions of the last plans, the newest last."""
     _last_plan: LastPlan | None = None
-    """What the last plan left; None: there is none since the start."""
+    """The last plan; None: there is none since the start."""
     _routes: dict[str, Routes] = field(default_factory=dict)
     """The paths of the connections of each job of the last plan, or of one before a restart. A new policy keeps
     them."""
@@ -508,7 +508,7 @@ class Planner:
             spent.lowering_s += self.clock() - began
         # Versions must rise even where this attempt is not the one that is kept.
         self.version = version
-        return _Made(policy, plan, intents, steps, LastPlan(plan.by_job, fabric, identities, intents))
+        return _Made(policy, plan, steps, LastPlan(plan.by_job, fabric, identities, intents))
 
     def _sound_ones(self, wanted: PlanRequest, problems: dict[str, str]) -> Sequence[RegisteredJob]:
         """Return the jobs that still fit the fabric, whose file may have changed while the service was down."""
@@ -550,7 +550,7 @@ class Planner:
             made.plan,
             made.policy,
             jobs,
-            made.intents,
+            made.last_plan.intents,
             problems,
             kept,
             spent.policy_s,
@@ -605,7 +605,6 @@ class _Made:
 
     policy: Policy
     plan: Plan
-    intents: Mapping[str, Intent]
     steps: tuple[Mapping[str, Intent], ...]
     last_plan: LastPlan
 

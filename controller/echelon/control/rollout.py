@@ -54,9 +54,9 @@ class Rollout:
         """Wait no longer, if the step of that version still waits."""
         if not self._left or version != self._version:
             return []
-        last = self._left.pop()
-        self._left = deque([last])
-        return [facts.OrderGivenUp(last[0], tuple(lacking(version))), *self._next()]
+        while len(self._left) > 1:
+            self._left.popleft()
+        return [facts.OrderGivenUp(self._left[0][0], tuple(lacking(version))), *self._next()]
 
     def _next(self) -> list[Effect]:
         self._version, intents = self._left.popleft()

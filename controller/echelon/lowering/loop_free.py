@@ -32,7 +32,7 @@ _OF_CONNECTIONS = frozenset({"tcp_connection", "udp_connection", "roce_connectio
 
 @dataclass(frozen=True, slots=True)
 class LastPlan:
-    """What a plan left, as far as the next one has to know it."""
+    """The last plan, as far as the next one has to know it."""
 
     flows: Mapping[str, tuple[FlowPlan, ...]]
     """The flows of each job."""

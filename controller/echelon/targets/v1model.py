@@ -6,6 +6,9 @@ from echelon.lowering.capabilities import Capabilities, EcnMarks, OuterQueues, T
 from echelon.p4program import constants
 from echelon.rankings.in_switches import Units
 
+MARK_PACKETS = 64
+"""The depth of a queue from which packets are marked for ECN."""
+
 
 def v1model_capabilities(
     target: str, ecn: EcnMarks, outer_queues: OuterQueues | None = None, program: str = "ranking"

@@ -21,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from fractions import Fraction
 from multiprocessing import get_context
 from random import Random
+from statistics import fmean
 from time import monotonic, process_time
 from typing import NamedTuple
 
@@ -132,7 +133,8 @@ class Measured(NamedTuple):
     plan_mb: float
     run_s: float
     run_mb: float
-    mean_slowdown: float
+    slowdowns: Mapping[str, float]
+    """of each job: the mean of its iterations, against alone"""
 
 
 def measure(hosts: int, jobs: int, policy: str, scale: Fraction) -> Measured:
@@ -146,7 +148,6 @@ def measure(hosts: int, jobs: int, policy: str, scale: Fraction) -> Measured:
     of_fluid = fluid_run.run(scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None)
     # The run plans once more.
     run_s = process_time() - planned - (planned - ran_alone)
-    slowdowns = _slowdowns(of_fluid, alone_s).values()
     return Measured(
         sum(len(job.flows) for job in scenario.jobs),
         made - begin,
@@ -156,40 +157,32 @@ def measure(hosts: int, jobs: int, policy: str, scale: Fraction) -> Measured:
         planned_mb,
         run_s,
         _peak_mb(),
-        sum(slowdowns) / len(slowdowns),
+        _slowdowns(of_fluid, alone_s),
     )
 
 
 class Packets(NamedTuple):
-    """A run packet by packet: processor and real seconds, megabytes, and its jobs' times beside the fluid engine's."""
+    """A run packet by packet: packets that switches sent, processor and real seconds, megabytes."""
 
-    hops: int
+    sent: int
     run_s: float
     real_s: float
     run_mb: float
-    mean_slowdown: float
-    mean_difference: float
-    largest_difference: float
+    slowdowns: Mapping[str, float]
 
 
 def by_packets(hosts: int, jobs: int, policy: str, scale: Fraction) -> Packets:
     scenario = _scenario(hosts, jobs, policy, scale)
-    alone_s = alone_iterations_s(scenario)
-    of_fluid = _slowdowns(fluid_run.run(scenario, policy, lambda: make_policy(policy), lambda _job, _n: None), alone_s)
-    hops = 0
+    sent = 0
 
     def count(switches: VirtualSwitches, _emulator: TrainingEmulator) -> None:
-        nonlocal hops
-        hops = sum(switch.packets_out for switch in switches.switches.values())
+        nonlocal sent
+        sent = sum(switch.packets_out for switch in switches.switches.values())
 
     begin, begin_real = process_time(), monotonic()
-    of_packets = _slowdowns(
-        run.run(scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None, count), alone_s
-    )
+    done = run.run(scenario, policy, lambda: make_policy(policy), lambda _job, _iteration: None, count)
     run_s, real_s = process_time() - begin, monotonic() - begin_real
-    apart = [abs(of_packets[job] / of_fluid[job] - 1) for job in of_fluid]
-    mean = sum(of_packets.values()) / len(of_packets)
-    return Packets(hops, run_s, real_s, _peak_mb(), mean, sum(apart) / len(apart), max(apart))
+    return Packets(sent, run_s, real_s, _peak_mb(), _slowdowns(done, alone_iterations_s(scenario)))
 
 
 def _scenario(hosts: int, jobs: int, policy: str, scale: Fraction) -> Scenario:
@@ -221,7 +214,15 @@ def main() -> None:
     heads: tuple[str, ...] = ("hosts", "jobs", "flows", "policy", "scenario, s", "alone, s", "plan, s", "run, s")
     heads += ("memory: scenario, MB", "plan, MB", "run, MB", "mean slowdown")
     if options.packets:
-        heads += ("packets: hops", "processor, s", "real, s", "MB", "mean slowdown", "jobs apart: mean", "most")
+        heads += (
+            "packets: sent by switches",
+            "processor, s",
+            "real, s",
+            "MB",
+            "mean slowdown",
+            "jobs apart: mean",
+            "most",
+        )
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|", flush=True)
     for size in sizes:
         hosts, jobs = map(int, size.split(":"))
@@ -232,11 +233,12 @@ def main() -> None:
                 cells: tuple[str, ...] = (f"{hosts:,}", f"{jobs:,}", f"{of.flows:,}", f"`{policy}`")
                 cells += tuple(f"{time_s:.1f}" for time_s in (of.scenario_s, of.alone_s, of.plan_s, of.run_s))
                 cells += tuple(f"{mb:,.0f}" for mb in (of.scenario_mb, of.plan_mb, of.run_mb))
-                cells += (f"{of.mean_slowdown:.3f}",)
+                cells += (f"{fmean(of.slowdowns.values()):.3f}",)
                 if options.packets:
                     by = processes.submit(by_packets, hosts, jobs, policy, scale).result()
-                    cells += (f"{by.hops:,}", f"{by.run_s:.1f}", f"{by.real_s:.1f}", f"{by.run_mb:,.0f}")
-                    cells += (f"{by.mean_slowdown:.3f}", f"{by.mean_difference:.1%}", f"{by.largest_difference:.1%}")
+                    apart = [abs(by.slowdowns[job] / slowdown - 1) for job, slowdown in of.slowdowns.items()]
+                    cells += (f"{by.sent:,}", f"{by.run_s:.1f}", f"{by.real_s:.1f}", f"{by.run_mb:,.0f}")
+                    cells += (f"{fmean(by.slowdowns.values()):.3f}", f"{fmean(apart):.1%}", f"{max(apart):.1%}")
             print(f"| {' | '.join(cells)} |", flush=True)
 
 

@@ -35,8 +35,8 @@ class BulkWriter:
         self._tables = tables
         self._info = info
         self._attempt = attempt
-        self._put_alls: dict[tuple[int, bytes], _PutAll | None] = {}
-        """What inserts into a table, by its id and the entries' metadata."""
+        self._put_alls: dict[tuple[int, bytes], _PutAll] = {}
+        """What inserts into a table, by its id and the entries' metadata: one for all templates of both."""
         self._templates: dict[int, list[tuple[Template, _PutAll]]] = {}
         """The templates by size in bytes, the latest used first."""
         self._learnt = 0
@@ -99,18 +99,17 @@ class BulkWriter:
         return None
 
     def _learn(self, raw: bytes, update: p4r.Update) -> None:
-        entity = update.entity
-        if self._learnt >= _MOST_TEMPLATES or entity.WhichOneof("entity") != "table_entry":
+        entity, known = update.entity, self._templates.get(len(raw), [])
+        full = self._learnt >= _MOST_TEMPLATES or len(known) >= _MOST_OF_A_SIZE
+        if full or entity.WhichOneof("entity") != "table_entry":
             return
-        known = self._templates.get(len(raw), [])
         table_id = entity.table_entry.table_id
         which = table_id, entity.table_entry.metadata
-        if which not in self._put_alls:
-            self._put_alls[which] = self._tables.plain_insertion(*which)
-        put_all = self._put_alls[which]
-        if len(known) >= _MOST_OF_A_SIZE or put_all is None:
+        put_all = self._put_alls.get(which) or self._tables.plain_insertion(*which)
+        if put_all is None:
             return
         self._learnt += 1
+        self._put_alls[which] = put_all
         view = self._tables.view(table_id)
         numbers = {} if view.profile is None else view.profile.numbers
         template = learn(raw, update, view.info, self._info.actions, numbers)

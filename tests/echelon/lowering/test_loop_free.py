@@ -113,7 +113,7 @@ def random_change(seed: int, switches: int = 6) -> Change:
     fabrics = (fabric, drained) if rng.random() < 0.5 else (drained, fabric)
     old: Paths = {}
     identities: dict[str, dict[str, Identity]] = {job: {} for job in JOBS}
-    standing: LastPlan | None = None
+    newest: LastPlan | None = None
     for number, now in enumerate(fabrics):
         flows: dict[str, tuple[FlowPlan, ...]] = dict.fromkeys(JOBS, ())
         for (job, flow), (src, dst) in ends.items():
@@ -129,9 +129,9 @@ def random_change(seed: int, switches: int = 6) -> Change:
             )
             flows[job] += (FlowPlan(job, flow, ranking, path),)
         plan = Plan.of_jobs("test", flows, default_schedule=SCHEDULE)
-        moved = {} if standing is None else reroutes(standing, plan.by_job, now, identities)
+        moved = {} if newest is None else reroutes(newest, plan.by_job, now, identities)
         intents = lowering.lower(plan, identities, fabric=now)
-        last, standing = standing, LastPlan(plan.by_job, now, identities, intents)
+        last, newest = newest, LastPlan(plan.by_job, now, identities, intents)
     assert last is not None
     packets = {key: Packet(identities[key[0]][key[1]], path[-1]) for key, path in old.items()}
     return Change(

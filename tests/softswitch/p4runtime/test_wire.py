@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import tracemalloc
 from typing import Any
 from unittest import mock
 
@@ -248,3 +250,29 @@ def test_numbers_of_every_length(first: int, second: int, weight: int, count: in
         assert found is not None
         assert found.end() == len(whole)
         assert list(template.decode(whole)) == expected
+
+
+def test_marks_that_never_recur_take_no_memory(twins: tuple[Device, Device], program: Any) -> None:
+    """Entries come and go, each with metadata of its own."""
+    _, device = twins
+    batch = list(updates(program.p4info, "exact_table", 100))
+
+    def turn(number: int) -> int:
+        for kind in (p4r.Update.INSERT, p4r.Update.DELETE):
+            for place, update in enumerate(batch):
+                update.type = kind
+                update.entity.table_entry.metadata = (100 * number + place).to_bytes(8, "big")
+            request = p4r.WriteRequest(device_id=1, election_id=ELECTION_ID, updates=batch)
+            assert not any(int(status.code) for status in device.write(WireRequest.parse(request.SerializeToString())))
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        for number in range(10):
+            before = turn(number)
+        for number in range(10, 30):
+            after = turn(number)
+    finally:
+        tracemalloc.stop()
+    assert after - before < 50 * 20 * 100, "more than 50 bytes for each entry that has gone"

@@ -36,9 +36,8 @@ from dataclasses import dataclass
 from echelon.lowering.capabilities import Capabilities, OuterQueues, VirtualQueueMarks
 from echelon.lowering.intent import QueueSetting
 from echelon.targets.bmv2.options import HEADER_BYTES
-from echelon.targets.v1model import v1model_capabilities
+from echelon.targets.v1model import MARK_PACKETS, v1model_capabilities
 
-_MARK_PACKETS = 64
 QUEUES = 8
 LEVELS = 8
 MAX_WEIGHT = 1023
@@ -208,5 +207,5 @@ def bmv2(depth_packets: int = 11, mtu_bytes: int = 1500, program: str = "ranking
     """
     frame_bytes = Port(0, mtu_bytes).frame_bytes
     # Half of one of the tree's queues, in full frames, or as much as softswitch.
-    marks = VirtualQueueMarks(backlog_bytes=max(1, min(depth_packets // 2, _MARK_PACKETS)) * frame_bytes)
+    marks = VirtualQueueMarks(backlog_bytes=max(1, min(depth_packets // 2, MARK_PACKETS)) * frame_bytes)
     return v1model_capabilities("bmv2", marks, OuterQueues(depth_packets, frame_bytes), program)

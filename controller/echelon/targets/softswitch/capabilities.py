@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from echelon.lowering.capabilities import Capabilities, QueueDepthMarks
-from echelon.targets.v1model import v1model_capabilities
+from echelon.targets.v1model import MARK_PACKETS, v1model_capabilities
 
-_MARKS = QueueDepthMarks(packets=64)
+_MARKS = QueueDepthMarks(packets=MARK_PACKETS)
 
 
 def softswitch(program: str = "ranking") -> Capabilities:

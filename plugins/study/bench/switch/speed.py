@@ -79,6 +79,10 @@ class Point:
     program: str
     frame_bytes: int
 
+    def of(self, target: str) -> str:
+        """Return what it is, of that target, for people."""
+        return f"{target}, {self.program}, {self.frame_bytes} byte packets"
+
 
 @dataclass(slots=True)
 class Results:
@@ -94,27 +98,26 @@ class Results:
     """by table"""
     settings: dict[str, str] = field(default_factory=dict)
     limits: list[str] = field(default_factory=list)
-    """the rates that are the generator's: the switch carries at least so much"""
+    """the searches that the generator ended: the switch carries at least so much"""
     told: Progress = lambda _: None
     """Called with each figure, when it is measured."""
 
-    def note_limit(self, point: Point, target: str, placement: Placement) -> None:
-        self.limits.append(f"{target}, {point.program}, {point.frame_bytes} byte packets, {placement.name}")
-        self.told(f"{self.limits[-1]}: the generator sends no more, so this is at least")
-
-    def add(self, point: Point, target: str, placement: Placement, rate_pps: float) -> None:
-        where = f"{target}, {point.program}, {point.frame_bytes} byte packets, {placement.name}"
-        self.told(f"{where}: {rate_pps:,.0f} packets/s")
+    def add(
+        self, point: Point, target: str, placement: Placement, rate_pps: float, *, by_generator: bool = False
+    ) -> None:
+        where = f"{point.of(target)}, {placement.name}"
+        self.told(f"{where}: {'at least ' * by_generator}{rate_pps:,.0f} packets/s")
+        if by_generator:
+            self.limits.append(where)
         self.searched.setdefault(point, {}).setdefault(target, {}).setdefault(placement, []).append(rate_pps)
 
     def add_cost(self, point: Point, target: str, processor_ns: float) -> None:
-        where = f"{target}, {point.program}, {point.frame_bytes} byte packets"
-        self.told(f"{where}: {processor_ns:,.0f} ns of processor time per packet")
+        self.told(f"{point.of(target)}: {processor_ns:,.0f} ns of processor time per packet")
         self.processor_ns.setdefault(point, {}).setdefault(target, []).append(processor_ns)
 
     def add_latency(self, point: Point, target: str, placement: Placement, found: latency.Latency) -> None:
-        where = f"{target}, {point.program}, {point.frame_bytes} byte packets, {placement.name}"
-        self.told(f"{where}: latency {found.p50_ns / 1e3:,.1f} us (p50), {found.p99_ns / 1e3:,.1f} us (p99)")
+        percentiles = f"{found.p50_ns / 1e3:,.1f} us (p50), {found.p99_ns / 1e3:,.1f} us (p99)"
+        self.told(f"{point.of(target)}, {placement.name}: latency {percentiles}")
         self.latencies.setdefault(point, {}).setdefault(target, {}).setdefault(placement, []).append(found)
 
     def best(self, point: Point, target: str) -> tuple[Placement, list[float]]:
@@ -216,10 +219,10 @@ class Speed:
                     if self.search is not None:
                         try:
                             found = lossless_rate(run, results.guess_pps(point, target.name), self.search)
+                            results.add(point, target.name, placement, found)
                         except GeneratorLimitError as limit:
                             found = limit.rate_pps
-                            results.note_limit(point, target.name, placement)
-                        results.add(point, target.name, placement, found)
+                            results.add(point, target.name, placement, found, by_generator=True)
                         half_pps = found / 2
                     before_ns = switch.processor_ns()
                     carried = run(half_pps, _COST_S).carried

@@ -75,8 +75,9 @@ def test_a_rate_beyond_the_search_is_its_highest() -> None:
 
 
 def test_a_generator_that_is_too_slow_is_an_error() -> None:
-    with pytest.raises(GeneratorLimitError, match=r"asked for.*lost none"):
+    with pytest.raises(GeneratorLimitError, match=r"asked for.*lost none") as raised:
         lossless_rate(KnownSwitch(200_000, generator_pps=100_000).trial, 50_000, SEARCH)
+    assert raised.value.rate_pps == 100_000
 
 
 def test_a_generator_that_falls_behind_once_is_asked_again() -> None:
