@@ -135,6 +135,7 @@ class TrainingEmulator:
             self._rank(emulated(chain.from_iterable(ranked_at_hosts.values())))
         network = HostNetwork(clock, fabric, self.hosts, several, self._ends)
         self._trees = trees or {}
+        self._rates_Bps: Mapping[FlowKey, Fraction] | None = None
         self._carriers = {job.name: self._carrier(network, job, identities) for job in jobs}
         self._executions: dict[str, JobExecution[int]] = {}
         for job in jobs:
@@ -163,7 +164,13 @@ class TrainingEmulator:
         self.traffic.start()
 
     def pace(self, rates_Bps: Mapping[FlowKey, Fraction]) -> None:  # noqa: N803
-        """Send these flows, if they are under way, at these rates from now on, in bytes per second on the wire."""
+        """Send these flows, if they are under way, at these rates from now on, in bytes per second on the wire.
+
+        Nothing changes if they are those of the last call: most reports of switches lead to no decision.
+        """
+        if rates_Bps is self._rates_Bps:
+            return
+        self._rates_Bps = rates_Bps
         for (job, flow), rate in rates_Bps.items():
             self._carriers[job].pace(flow, float(rate))
 
