@@ -1,4 +1,4 @@
-"""The traffic manager, the interfaces and TCP in C under the sanitizers of addresses, undefined behaviour and threads."""
+"""The traffic manager, the interfaces and TCP in C, under gcc's sanitizers of memory, behaviour and threads."""
 
 from __future__ import annotations
 

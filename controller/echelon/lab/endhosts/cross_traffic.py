@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, singledispatchmethod
+from functools import partial
 
 from echelon.lab.endhosts.carriers import HostNetwork
 from echelon.lab.endhosts.shim import DISCARD_PORT
@@ -165,10 +165,16 @@ class _Player:
         self._begin(flow)
         self._await_next()
 
-    @singledispatchmethod
     def _begin(self, flow: ScheduledFlow) -> None:
         transfer = _Transfer(flow, self._clock.now_ns, flow.size_bytes)
         self._transfers.append(transfer)
+        if isinstance(flow, PacedFlow):
+            key = flow.src, flow.dst, flow.connection
+            long = self._long.get(key)
+            if long is None:
+                long = self._long[key] = _LongFlow(self, self._clock, flow)
+            long.add(transfer)
+            return
         connection = transfer.connection = self.connect(flow, partial(self.lose, transfer))
         if connection is None:
             self.refuse(transfer)
@@ -176,16 +182,6 @@ class _Player:
         connection.write(flow.size_bytes, partial(self.finish, transfer))
         connection.close()
         connection.open()
-
-    @_begin.register
-    def _(self, flow: PacedFlow) -> None:
-        transfer = _Transfer(flow, self._clock.now_ns, 0)
-        self._transfers.append(transfer)
-        key = flow.src, flow.dst, flow.connection
-        long = self._long.get(key)
-        if long is None:
-            long = self._long[key] = _LongFlow(self, self._clock, flow)
-        long.add(transfer)
 
     def finish(self, transfer: _Transfer) -> None:
         """Note that everything has been received."""
@@ -235,13 +231,14 @@ class _LongFlow:
 
     def add(self, transfer: _Transfer) -> None:
         """Take one more piece, which is due now."""
-        connection = transfer.connection = self._connection
+        connection = self._connection
         if connection is None:
             self._player.refuse(transfer)
             return
         if self._lost:
             self._player.lose(transfer)
             return
+        transfer.connection = connection
         self._due_bytes += transfer.flow.size_bytes
         transfer.end_bytes = self._due_bytes
         self._pieces.append(transfer)

@@ -12,7 +12,7 @@ enum { FIN = 0x01, SYN = 0x02, RST = 0x04, PSH = 0x08, ACK = 0x10, ECE = 0x40, C
 enum { NOT_ECT = 0, ECT0 = 2, CE = 3 };
 enum { IPV4 = 14, KEY = 26, KEY_BYTES = 12, TCP = 34, OPTIONS = 54, STAMP_BYTES = 12, LEAST_FRAME = 60 };
 enum { MOST_FRAME = IPV4 + 0xffff, MOST_OPTIONS = 40, UNSCALED_WINDOW = 0xffff, DEFAULT_MSS = 536 };
-enum { NS_PER_MS = 1000000, LEAST_BUCKETS = 64 };
+enum { NS_PER_MS = 1000000, LEAST_ROOM = 64 };
 enum { CLOSED, SYN_SENT, ESTABLISHED, GIVEN_UP };
 #define NEVER (-1ll)
 #define NO_THRESHOLD (1ll << 62)
@@ -111,9 +111,8 @@ struct tcp_run {
     /* Connections by the low half of their numbers; free places are listed. */
     connection **places;
     uint32_t *vacant;
-    uint32_t count, room, vacancies, given;
-    end **buckets; /* a power of two */
-    uint32_t bucket_count;
+    uint32_t room, vacancies, given; /* the room is a power of two */
+    end **buckets;                   /* as many as there is room */
     uint8_t frame[MOST_FRAME]; /* zeros behind the headers */
 };
 
@@ -324,7 +323,7 @@ static end **bucket_of(const tcp_run *run, const uint8_t *key) {
         hash = (hash ^ (uint32_t)number_at(key + at, 4)) * 2654435769u;
         hash ^= hash >> 15;
     }
-    return &run->buckets[hash & (run->bucket_count - 1)];
+    return &run->buckets[hash & (run->room - 1)];
 }
 
 static void insert(tcp_run *run, end *of) {
@@ -341,40 +340,34 @@ static void take_out(tcp_run *run, end *of) {
 
 /* Return the end at a host that takes what comes from these addresses; NULL: there is none. */
 static end *end_at(const tcp_host *host, const uint8_t *key) {
-    end *of = host->run->bucket_count ? *bucket_of(host->run, key) : NULL;
+    end *of = host->run->room ? *bucket_of(host->run, key) : NULL;
     while (of && (of->host != host || memcmp(of->key, key, KEY_BYTES))) of = of->next;
     return of;
 }
 
-/* Make room for one more connection. Return 0, or 1 if there is no memory. */
+/* Make room for one more connection: places and buckets grow together. Return 0, or 1 if there is no memory. */
 static int make_room(tcp_run *run) {
-    if (!run->vacancies) {
-        uint32_t room = run->room ? 2 * run->room : LEAST_BUCKETS;
-        connection **places = realloc(run->places, room * sizeof *places);
-        uint32_t *vacant;
-        if (!places) return 1;
-        run->places = places;
-        vacant = realloc(run->vacant, room * sizeof *vacant);
-        if (!vacant) return 1;
-        run->vacant = vacant;
-        memset(places + run->room, 0, (room - run->room) * sizeof *places);
-        while (run->room < room) vacant[run->vacancies++] = run->room++;
+    uint32_t room = run->room ? 2 * run->room : LEAST_ROOM, at;
+    connection **places;
+    uint32_t *vacant;
+    end **buckets;
+    if (run->vacancies) return 0;
+    if (!(places = realloc(run->places, room * sizeof *places))) return 1;
+    run->places = places;
+    if (!(vacant = realloc(run->vacant, room * sizeof *vacant))) return 1;
+    run->vacant = vacant;
+    if (!(buckets = calloc(room, sizeof *buckets))) return 1;
+    free(run->buckets);
+    run->buckets = buckets;
+    for (at = run->room; at < room; at++) {
+        places[at] = NULL;
+        vacant[run->vacancies++] = at;
     }
-    if (run->count >= run->bucket_count) {
-        end **former = run->buckets, *of;
-        uint32_t count = run->bucket_count, at;
-        run->buckets = calloc(count ? 2 * count : LEAST_BUCKETS, sizeof *run->buckets);
-        if (!run->buckets) {
-            run->buckets = former;
-            return 1;
-        }
-        run->bucket_count = count ? 2 * count : LEAST_BUCKETS;
-        for (at = 0; at < count; at++)
-            while ((of = former[at])) {
-                former[at] = of->next;
-                insert(run, of);
-            }
-        free(former);
+    at = run->room;
+    run->room = room;
+    while (at--) {
+        insert(run, &places[at]->at_sender);
+        insert(run, &places[at]->at_receiver);
     }
     return 0;
 }
@@ -397,7 +390,6 @@ static void end_connection(connection *c) {
     take_out(run, &c->at_receiver);
     run->places[place] = NULL;
     run->vacant[run->vacancies++] = place;
-    run->count--;
     free(c->receiver.ahead);
     free(c);
 }
@@ -911,7 +903,6 @@ uint64_t tcp_connect(
     if (make_room(run) || !(c = calloc(1, sizeof *c))) return 0;
     place = run->vacant[--run->vacancies];
     run->places[place] = c;
-    run->count++;
     c->run = run;
     c->number = (uint64_t)++run->given << 32 | place;
     c->settings = settings;
