@@ -17,7 +17,7 @@ enum { CLOSED, SYN_SENT, ESTABLISHED, GIVEN_UP };
 #define NEVER (-1ll)
 #define NO_THRESHOLD (1ll << 62)
 
-/* -- structures ----------------------------------------------------------------------------------------------------- */
+/* -- structures ---------------------------------------------------------------------------------------------------- */
 
 /* The content of a frame. */
 typedef struct {
@@ -124,7 +124,7 @@ static uint32_t stamp_of(int64_t now_ns) {
     return (uint32_t)(now_ns / NS_PER_MS);
 }
 
-/* -- frames --------------------------------------------------------------------------------------------------------- */
+/* -- frames -------------------------------------------------------------------------------------------------------- */
 
 static void begin_direction(direction *d, const tcp_host *from, const tcp_host *to, const uint8_t *key) {
     uint8_t *head = d->head;
@@ -246,7 +246,7 @@ static options parse_options(const uint8_t *frame, uint32_t length) {
     return o;
 }
 
-/* -- the congestion window ------------------------------------------------------------------------------------------ */
+/* -- the congestion window ----------------------------------------------------------------------------------------- */
 
 static void begin_congestion(congestion *w, int64_t mss, int64_t initial) {
     w->mss = mss;
@@ -291,7 +291,7 @@ static void shrink(congestion *w, int64_t flight_bytes) {
     w->counted = 0;
 }
 
-/* -- the retransmission timer --------------------------------------------------------------------------------------- */
+/* -- the retransmission timer -------------------------------------------------------------------------------------- */
 
 static void settle(timer *t, const tcp_settings *of) {
     if (t->srtt_ns >= 0) t->rto_ns = least(most(t->srtt_ns + 4 * t->rttvar_ns, of->min_rto_ns), MAX_NS);
@@ -309,7 +309,7 @@ static void measure(timer *t, const tcp_settings *of, int64_t rtt_ns) {
     settle(t, of);
 }
 
-/* -- connections by number, and their ends by addresses ------------------------------------------------------------- */
+/* -- connections by number, and their ends by addresses ------------------------------------------------------------ */
 
 static connection *connection_of(const tcp_run *run, uint64_t number) {
     uint32_t place = (uint32_t)number;
@@ -394,7 +394,7 @@ static void end_connection(connection *c) {
     free(c);
 }
 
-/* -- alarms --------------------------------------------------------------------------------------------------------- */
+/* -- alarms -------------------------------------------------------------------------------------------------------- */
 
 /* Make sure that there is an event at the deadline or before. */
 static void set_alarm(connection *c, alarm *of, void (*ring)(void *, uint64_t)) {
@@ -411,7 +411,7 @@ static int rings(const connection *c, alarm *of) {
     return 1;
 }
 
-/* -- the sender: frames --------------------------------------------------------------------------------------------- */
+/* -- the sender: frames -------------------------------------------------------------------------------------------- */
 
 static void give_up(sender *s) {
     s->state = GIVEN_UP;
@@ -493,7 +493,7 @@ static uint32_t send_more(connection *c, int64_t now_ns, int64_t beyond_bytes) {
     return sent;
 }
 
-/* -- the sender: the handshake -------------------------------------------------------------------------------------- */
+/* -- the sender: the handshake ------------------------------------------------------------------------------------- */
 
 static void sender_is_established(sender *s, int64_t now_ns, uint32_t acked_of_peer, uint32_t ecn, uint32_t stamped) {
     s->state = ESTABLISHED;
@@ -538,7 +538,7 @@ static void on_syn_ack(connection *c, int64_t now_ns, const segment *of, const o
     if (!send_more(c, now_ns, 0)) send_ack(c, now_ns);
 }
 
-/* -- the sender: acknowledgements ----------------------------------------------------------------------------------- */
+/* -- the sender: acknowledgements ---------------------------------------------------------------------------------- */
 
 /* Judge a retransmission by the first acknowledgement that advances after it (Eifel). */
 static void judge(connection *c, const segment *of) {
@@ -659,7 +659,7 @@ static void sender_takes(connection *c, int64_t now_ns, const segment *of, const
     }
 }
 
-/* -- the sender: time ----------------------------------------------------------------------------------------------- */
+/* -- the sender: time ---------------------------------------------------------------------------------------------- */
 
 static void on_timeout(connection *c, int64_t now_ns) {
     sender *s = &c->sender;
@@ -714,7 +714,7 @@ static void on_written(connection *c) {
     set_alarm(c, &s->alarm, on_sender_alarm);
 }
 
-/* -- the receiver --------------------------------------------------------------------------------------------------- */
+/* -- the receiver -------------------------------------------------------------------------------------------------- */
 
 static void send_answer(connection *c, int64_t now_ns) {
     receiver *r = &c->receiver;
@@ -736,7 +736,8 @@ static void receiver_is_connected(connection *c, uint32_t peer_isn, uint32_t sca
 static void on_syn(connection *c, const segment *of, const options *o) {
     receiver *r = &c->receiver;
     const tcp_settings *settings = c->settings;
-    options mine = {1, settings->mss_bytes + STAMP_BYTES, o->has_scale, settings->window_scale, o->has_stamps, o->stamp};
+    options mine = {
+        1, settings->mss_bytes + STAMP_BYTES, o->has_scale, settings->window_scale, o->has_stamps, o->stamp};
     if (!r->connected)
         receiver_is_connected(
             c, of->seq, o->has_scale ? settings->window_scale : 0,
@@ -842,7 +843,7 @@ static void on_receiver_alarm(void *of, uint64_t number) {
         set_alarm(c, due, on_receiver_alarm);
 }
 
-/* -- hosts and runs ------------------------------------------------------------------------------------------------- */
+/* -- hosts and runs ------------------------------------------------------------------------------------------------ */
 
 int tcp_deliver(void *at, int64_t now_ns, const uint8_t *frame, uint32_t length) {
     tcp_host *host = at;
@@ -895,7 +896,8 @@ static uint32_t crc32_of(const uint8_t *key) {
 }
 
 uint64_t tcp_connect(
-    tcp_host *source, tcp_host *destination, uint16_t from, uint16_t to, const tcp_settings *settings, uint64_t *tally) {
+    tcp_host *source, tcp_host *destination, uint16_t from, uint16_t to, const tcp_settings *settings,
+    uint64_t *tally) {
     tcp_run *run = source->run;
     connection *c;
     uint32_t place;
