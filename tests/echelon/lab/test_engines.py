@@ -59,6 +59,14 @@ LOSSY = {
     "background": [{"name": "noise", "src": "a3", "dst": "b3", "rate": "7 Mbit/s"}],
 }
 
+SHORT_QUEUES = {
+    "queue": "12 kB",
+    "traffic": [
+        {**TRAFFIC, "load": "4 Mbit/s", "size_scale": 0.005},
+        {"name": "long", "model": "long", "src": "a4", "dst": "b3", "load": "1 Mbit/s"},
+    ],
+}
+
 
 @pytest.mark.parametrize(
     ("policy", "settings", "target"),
@@ -76,6 +84,9 @@ LOSSY = {
         ("crux", LOSSY, DEFAULT_TARGET),
         ("fair", {"transport": {"host_rate": "8 Mbit/s"}}, DEFAULT_TARGET),
         ("echelon", {"tcp": True, "traffic": [TRAFFIC], "transport": {"ecn": True}}, DEFAULT_TARGET),
+        ("mltcp", {"tcp": True, **SHORT_QUEUES, "transport": {"congestion": "mltcp"}}, DEFAULT_TARGET),
+        ("unfair", {"tcp": True, **SHORT_QUEUES}, DEFAULT_TARGET),
+        ("echelon", SHORT_QUEUES, DEFAULT_TARGET),
     ],
 )
 def test_c_and_python_agree(
@@ -89,7 +100,7 @@ def test_c_and_python_agree(
     monkeypatch.setenv(VARIABLE, "native")
     in_c = run(of, policy, target)
     assert in_c == in_python
-    if settings is LOSSY:
+    if settings is LOSSY or (settings.get("tcp") and "queue" in settings):
         assert sum(in_c.retransmitted.values()) > 10
 
 

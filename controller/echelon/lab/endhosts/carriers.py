@@ -36,6 +36,8 @@ from echelon.lab.endhosts.shim import (
     with_code_point,
 )
 from echelon.lab.endhosts.tcp.frames import TcpAddress
+from echelon.lab.endhosts.tcp.native import NativeConnection, NativeTcp, TcpCounters
+from echelon.lab.endhosts.tcp.native import tally_of as tcp_tally_of
 from echelon.lab.endhosts.tcp.newreno import Aggressiveness
 from echelon.lab.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings, TcpTally
 from echelon.lab.endhosts.tcp.stack import Connection, TcpStack
@@ -163,6 +165,39 @@ class HostNetwork:
     """Those of hosts with several."""
     ends: NativeEnds | None = None
     """The ends of flows with a shim, if they are in C."""
+    tcp: NativeTcp | None = None
+    """The ends of TCP connections, if they are in C."""
+
+    def connect(
+        self,
+        between: tuple[str, str],
+        ports: tuple[int, int],
+        settings: TcpSettings,
+        counters: TcpCounters,
+        on_lost: Callable[[], None],
+        on_gone: Callable[[], None] | None = None,
+    ) -> Connection | NativeConnection:
+        """Return a TCP connection between two hosts that is not open yet (`Connection`)."""
+        if self.tcp is not None:
+            return self.tcp.connect(between, ports, settings, counters, on_lost, on_gone)
+        src, dst = between
+        address = self.address(between, ports)
+        return Connection(self.hosts[src].tcp, self.hosts[dst].tcp, address, settings, on_lost, counters, on_gone)
+
+    def new_tcp_counters(self) -> TcpCounters:
+        """Return counters for connections."""
+        return TcpTally() if self.tcp is None else self.tcp.new_counters()
+
+    def has(self, between: tuple[str, str], ports: tuple[int, int]) -> bool:
+        """Return whether there is a TCP connection between these ports of two hosts."""
+        if self.tcp is not None:
+            return self.tcp.has(between, ports)
+        return self.hosts[between[1]].tcp.has(self.address(between, ports))
+
+    def address(self, between: tuple[str, str], ports: tuple[int, int]) -> TcpAddress:
+        """Return the address of a connection."""
+        source, destination = self.fabric.hosts[between[0]], self.fabric.hosts[between[1]]
+        return TcpAddress(source.mac, destination.mac, source.ipv4, destination.ipv4, *ports)
 
     def assign(self, path: Sequence[str], there: bytes, back: bytes) -> None:
         """Send a connection, and what comes back, over the links that its path has at its hosts."""
@@ -334,8 +369,8 @@ class ConnectionCarrier:
         transport: Transport,
         paths: Paths | None = None,
     ) -> None:
-        self.tally = TcpTally()
-        """The counts of the job's packets."""
+        is_roce = any(identity.mtu is not None for identity in identities.values())
+        self._counters: TcpCounters = TcpTally() if is_roce else network.new_tcp_counters()
         self._network = network
         self._job = job.name
         self._lines: dict[str, _Line] = {}
@@ -347,21 +382,26 @@ class ConnectionCarrier:
             ends = source.mac, destination.mac, source.ipv4, destination.ipv4
             numbers = identity.src_port, identity.dst_port
             on_lost = partial(self._on_lost, src, dst)
-            connection: Connection | PairConnection
+            connection: Connection | NativeConnection | PairConnection
             if identity.mtu is None:
-                address = TcpAddress(*ends, *numbers)
+                address = network.address((src, dst), numbers)
                 there, back = address.key, address.reversed().key
                 settled = _with_congestion(settings, transport.congestion, flows)
-                connection = Connection(sender.tcp, receiver.tcp, address, settled, on_lost, self.tally)
+                connection = network.connect((src, dst), numbers, settled, self._counters, on_lost)
             else:
                 pair = QueuePairAddress(*ends, _PAIR_PORTS | sum(numbers) & 0x3FFF, *numbers)
                 there, back = pair.connection, pair.reversed().connection
                 settings_of_pair = _pair_settings(transport, identity.mtu)
-                connection = PairConnection(sender.roce, receiver.roce, pair, settings_of_pair, on_lost, self.tally)
+                connection = PairConnection(sender.roce, receiver.roce, pair, settings_of_pair, on_lost, self._counters)
             if path := (paths or {}).get(flows[0].name):
                 network.assign(path, there, back)
             line = _Line(connection, flows)
             self._lines |= dict.fromkeys((flow.name for flow in flows), line)
+
+    @property
+    def tally(self) -> TcpTally:
+        """Return the counts of the job's packets."""
+        return tcp_tally_of(self._counters)
 
     def open(self) -> None:
         """Establish all connections at once, before the job's first iteration."""
@@ -400,7 +440,7 @@ class _Line:
 
     __slots__ = ("_flows", "_ready", "_turn", "connection")
 
-    def __init__(self, connection: Connection | PairConnection, flows: tuple[Flow, ...]) -> None:
+    def __init__(self, connection: Connection | NativeConnection | PairConnection, flows: tuple[Flow, ...]) -> None:
         self.connection = connection
         self._flows = flows
         self._turn = 0

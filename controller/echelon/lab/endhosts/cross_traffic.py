@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial, singledispatchmethod
+from functools import partial
 
 from echelon.lab.endhosts.carriers import HostNetwork
 from echelon.lab.endhosts.shim import DISCARD_PORT
-from echelon.lab.endhosts.tcp.frames import TcpAddress
+from echelon.lab.endhosts.tcp.native import NativeConnection, tally_of
 from echelon.lab.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings, TcpTally
 from echelon.lab.endhosts.tcp.stack import Connection
 from echelon.lab.endhosts.transport import NS_PER_S
@@ -33,7 +33,7 @@ class _Transfer:
     started_ns: int
     end_bytes: int
     """Position on the connection of the byte after the flow's last."""
-    connection: Connection | None = None
+    connection: Connection | NativeConnection | None = None
     finished_ns: int | None = None
     failed: str | None = None
 
@@ -87,15 +87,13 @@ class _Ports:
         self._network = network
         self._free = {host: deque(_PORTS) for host in network.hosts}
 
-    def address(self, src: str, dst: str) -> TcpAddress | None:
-        """Return the address of a new connection to the discard port; None if all of the source's ports are in use."""
-        source, destination = self._network.fabric.hosts[src], self._network.fabric.hosts[dst]
-        free, taken = self._free[src], self._network.hosts[dst].tcp
+    def take(self, src: str, dst: str) -> int | None:
+        """Return the source port of a new connection to the discard port; None if all are in use."""
+        free = self._free[src]
         while free:
             port = free.popleft()
-            address = TcpAddress(source.mac, destination.mac, source.ipv4, destination.ipv4, port, DISCARD_PORT)
-            if not taken.has(address):  # a job's connection has it, to the end of the run
-                return address
+            if not self._network.has((src, dst), (port, DISCARD_PORT)):  # a job's connection has it, to the end
+                return port
         return None
 
     def give_back(self, src: str, port: int) -> None:
@@ -116,7 +114,7 @@ class _Player:
         self._origin_ns = 0
         self._transfers: list[_Transfer] = []
         self._long: dict[tuple[str, str, int], _LongFlow] = {}
-        self.tally = TcpTally()
+        self._counters = network.new_tcp_counters()
         self._stopped_ns: int | None = None
 
     def start(self) -> None:
@@ -131,6 +129,11 @@ class _Player:
         return self._stopped_ns is not None
 
     @property
+    def tally(self) -> TcpTally:
+        """Return the counts of the segments."""
+        return tally_of(self._counters)
+
+    @property
     def elapsed_s(self) -> float:
         return self._seconds(self._clock.now_ns if self._stopped_ns is None else self._stopped_ns)
 
@@ -138,16 +141,14 @@ class _Player:
         now_s = self.elapsed_s
         return [self._outcome(transfer, now_s) for transfer in self._transfers]
 
-    def connect(self, flow: ScheduledFlow, on_lost: Callable[[], None]) -> Connection | None:
+    def connect(self, flow: ScheduledFlow, on_lost: Callable[[], None]) -> Connection | NativeConnection | None:
         """Return a connection for `flow` that is not open yet; None if its host has no port for it."""
-        address = self._ports.address(flow.src, flow.dst)
-        if address is None:
+        port = self._ports.take(flow.src, flow.dst)
+        if port is None:
             return None
-        hosts = self._network.hosts
-        give_back = partial(self._ports.give_back, flow.src, address.src_port)
-        return Connection(
-            hosts[flow.src].tcp, hosts[flow.dst].tcp, address, self._settings, on_lost, self.tally, give_back
-        )
+        give_back = partial(self._ports.give_back, flow.src, port)
+        between, ports = (flow.src, flow.dst), (port, DISCARD_PORT)
+        return self._network.connect(between, ports, self._settings, self._counters, on_lost, give_back)
 
     @property
     def mss_bytes(self) -> int:
@@ -164,10 +165,16 @@ class _Player:
         self._begin(flow)
         self._await_next()
 
-    @singledispatchmethod
     def _begin(self, flow: ScheduledFlow) -> None:
         transfer = _Transfer(flow, self._clock.now_ns, flow.size_bytes)
         self._transfers.append(transfer)
+        if isinstance(flow, PacedFlow):
+            key = flow.src, flow.dst, flow.connection
+            long = self._long.get(key)
+            if long is None:
+                long = self._long[key] = _LongFlow(self, self._clock, flow)
+            long.add(transfer)
+            return
         connection = transfer.connection = self.connect(flow, partial(self.lose, transfer))
         if connection is None:
             self.refuse(transfer)
@@ -175,16 +182,6 @@ class _Player:
         connection.write(flow.size_bytes, partial(self.finish, transfer))
         connection.close()
         connection.open()
-
-    @_begin.register
-    def _(self, flow: PacedFlow) -> None:
-        transfer = _Transfer(flow, self._clock.now_ns, 0)
-        self._transfers.append(transfer)
-        key = flow.src, flow.dst, flow.connection
-        long = self._long.get(key)
-        if long is None:
-            long = self._long[key] = _LongFlow(self, self._clock, flow)
-        long.add(transfer)
 
     def finish(self, transfer: _Transfer) -> None:
         """Note that everything has been received."""
@@ -234,13 +231,14 @@ class _LongFlow:
 
     def add(self, transfer: _Transfer) -> None:
         """Take one more piece, which is due now."""
-        connection = transfer.connection = self._connection
+        connection = self._connection
         if connection is None:
             self._player.refuse(transfer)
             return
         if self._lost:
             self._player.lose(transfer)
             return
+        transfer.connection = connection
         self._due_bytes += transfer.flow.size_bytes
         transfer.end_bytes = self._due_bytes
         self._pieces.append(transfer)
@@ -249,7 +247,7 @@ class _LongFlow:
         if not self._waits:
             self._write(connection)
 
-    def _write(self, connection: Connection) -> None:
+    def _write(self, connection: Connection | NativeConnection) -> None:
         """Write the segments whose time has come; schedule the next call for the time of the next segment."""
         self._waits = False
         now_ns = self._clock.now_ns

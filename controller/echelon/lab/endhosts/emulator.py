@@ -42,6 +42,7 @@ from echelon.lab.endhosts.cross_traffic import CrossTraffic
 from echelon.lab.endhosts.native import NativeEnds, knows
 from echelon.lab.endhosts.ranks import HostRanks, emulated
 from echelon.lab.endhosts.shim import FlowAddress, background_frame
+from echelon.lab.endhosts.tcp.native import NativeTcp
 from echelon.lab.endhosts.tcp.sender import TcpSettings
 from echelon.lab.endhosts.transport import NS_PER_S
 from echelon.lab.scenarios.scenario import Background, Delay, Transport
@@ -77,7 +78,8 @@ class TrainingEmulator:
     - `paced` says that `pace` will tell senders with the shim their rates.
     - `paths` are those of the plan, by job (`ShimCarrier`).
     - `trees` are those of the plan, by job: switches add up what their flows bring.
-    - `native` is the network of the interfaces, if it is in C: then so are the ends of flows with a shim.
+    - `native` is the network of the interfaces, if it is in C: then so are the ends of flows with a shim and of
+      TCP connections.
     - `ranking` tells the rankings by which hosts order the flows with a shim that they send (`ShimCarrier`).
     - `ranked_at_hosts` are the rules by which hosts rank flows with a shim, by job; None: switches rank.
     - `on_iteration(job, iteration, now_ns)` is called when an iteration is finished.
@@ -126,14 +128,17 @@ class TrainingEmulator:
         """Hosts by name. Give each the frames that arrive at it."""
         several = {name: nic for name, nic in nics.items() if isinstance(nic, Interfaces)}
         self._ends: NativeEnds | None = None
+        self._tcp: NativeTcp | None = None
         # Python slows interfaces down, chooses between those of a host, and knows the orders of all rankings.
         orders = () if ranking is None else (ranking((job.name, flow.name)) for job in jobs for flow in job.flows)
         is_plain = not several and self._transport.host_rate_bps is None
         if native is not None and is_plain and all(map(knows, orders)):
             self._ends = NativeEnds(native, fabric.hosts)
+            if traffic or any(isinstance(of, SegmentIdentity) and of.mtu is None for of in identities.values()):
+                self._tcp = NativeTcp(self._ends, fabric.hosts)
         if ranked_at_hosts is not None:
             self._rank(emulated(chain.from_iterable(ranked_at_hosts.values())))
-        network = HostNetwork(clock, fabric, self.hosts, several, self._ends)
+        network = HostNetwork(clock, fabric, self.hosts, several, self._ends, self._tcp)
         self._trees = trees or {}
         self._rates_Bps: Mapping[FlowKey, Fraction] | None = None
         self._carriers = {job.name: self._carrier(network, job, identities) for job in jobs}
@@ -275,6 +280,8 @@ class TrainingEmulator:
                 host.close()
             if self._ends is not None:
                 self._ends.close()
+            if self._tcp is not None:
+                self._tcp.close()
 
     def _start_background(self, index: int, traffic: Background) -> None:
         address = self._between(traffic.src, traffic.dst, _BACKGROUND_PORTS + index)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from echelon.lab.scenarios.scenario import Transport
 from echelon.lowering.at_hosts import HostRule
 from echelon.lowering.identity import ShimIdentity
 from echelon.rankings.base import Overdue, Ranking, Steps
-from echelon.targets.virtual import NetworkInC
+from echelon.targets.virtual import NativeClock, NetworkInC
 
 __all__ = ["NativeEnds", "NativeFlow"]
 
@@ -27,16 +27,35 @@ _FOLDER = Path(__file__).parent
 _LENGTHS_AND_CHECKSUM = (slice(16, 18), slice(24, 26), slice(38, 40))
 
 
-@cache
-def _library() -> Loaded:
-    header = (_FOLDER / "shim.h").read_text(encoding="utf-8")
-    numbers = {"STRAGGLER_FROM": shim.STRAGGLER_FROM, "MEMORY_SHIFT": MEMORY_SHIFT, "LEFT_SHIFT_BIAS": LEFT_SHIFT_BIAS}
+def load_ends(source: Path, numbers: Mapping[str, int], *more: str) -> Loaded:
+    """Return a library of ends of flows, from a C file, its header and others beside this file, with these numbers
+    defined."""
+    network, header = _read("network.h"), source.with_suffix(".h").read_text(encoding="utf-8")
     text = "".join(f"#define {name} {number}\n" for name, number in numbers.items())
-    text += (_FOLDER / "shim.c").read_text(encoding="utf-8")
-    ranks = (_FOLDER / "ranks.h").read_text(encoding="utf-8")
-    loaded = load(CSource("shim", text, {"shim.h": header, "ranks.h": ranks}), header)
+    text += source.read_text(encoding="utf-8")
+    includes = {"network.h": network, source.with_suffix(".h").name: header}
+    includes |= {name: _read(name) for name in ("basics.h", *more)}
+    loaded = load(CSource(source.stem, text, includes), network + header)
     assert loaded is not None, "the network in C was built by a compiler"
     return loaded
+
+
+def network_in_c(ffi: Any, clock: NativeClock) -> Any:
+    """Return the structure that a library of ends of flows is given."""
+    given = ffi.new("network_in_c *")
+    for name in ("clock", "now_ns", "call", "tell", "send", "waits"):
+        setattr(given, name, ffi.cast(ffi.typeof(getattr(given, name)), getattr(clock, name)))
+    return given
+
+
+@cache
+def _library() -> Loaded:
+    numbers = {"STRAGGLER_FROM": shim.STRAGGLER_FROM, "MEMORY_SHIFT": MEMORY_SHIFT, "LEFT_SHIFT_BIAS": LEFT_SHIFT_BIAS}
+    return load_ends(_FOLDER / "shim.c", numbers, "ranks.h")
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
 
 
 class NativeEnds:
@@ -44,11 +63,8 @@ class NativeEnds:
 
     def __init__(self, network: NetworkInC, hosts: Iterable[str]) -> None:
         self.ffi, self.library, _ = _library()
-        self._network = network
-        clock = network.clock
-        given = self.ffi.new("shim_network *")
-        for name in ("clock", "now_ns", "call", "tell", "send", "waits"):
-            setattr(given, name, self._pointer(self.ffi.typeof(getattr(given, name)), getattr(clock, name)))
+        self.network = network
+        given = network_in_c(self.ffi, network.clock)
         constants = {
             "port": shim.SHIM_PORT,
             "version_bits": shim.SHIM_VERSION << 4,
@@ -68,7 +84,7 @@ class NativeEnds:
         }
         failure = network.when_told(self._fail, once=False)
         made = self.library.shim_new(given, self.ffi.new("shim_constants *", constants), failure)
-        self._run = self.ffi.gc(_made(made), self.library.shim_free)
+        self._run = self.ffi.gc(not_null(made), self.library.shim_free)
         self._flows: dict[int, NativeFlow] = {}
         self._orders: dict[tuple[int, Ranking], tuple[Any, Any, Any]] = {}
         """The order that a ranking gives to flows of a job, in C, with the arrays that it refers to."""
@@ -80,7 +96,7 @@ class NativeEnds:
         )
         for name in hosts:
             nic = self.ffi.cast("void *", network.nic(name))
-            host = self.hosts[name] = _made(self.library.shim_add_host(self._run, nic))
+            host = self.hosts[name] = not_null(self.library.shim_add_host(self._run, nic))
             network.receive_in_c(name, deliver, choose, self._address(host))
 
     def rank(self, rules: Iterable[HostRule]) -> None:
@@ -94,6 +110,11 @@ class NativeEnds:
                 if self.library.shim_rank(host, shim_of.job, shim_of.flow, state, given):
                     raise MemoryError
 
+    def pass_on(self, host: str, receive: int, receiver: int) -> None:
+        """Give frames without a shim that arrive at a host to a function in C first (`NetworkInC.receive_in_c`)."""
+        function = self.ffi.cast("int (*)(void *, int64_t, const uint8_t *, uint32_t)", receive)
+        self.library.shim_pass_on(self.hosts[host], function, self.ffi.cast("void *", receiver))
+
     def close(self) -> None:
         """Let all hosts fall silent."""
         for host in self.hosts.values():
@@ -105,7 +126,7 @@ class NativeEnds:
 
     def told(self, callback: Callable[[], None]) -> int:
         """Return the number by which C has this called."""
-        return self._network.when_told(callback)
+        return self.network.when_told(callback)
 
     def order(self, job: int, ranking: Ranking | None) -> Any:
         """Return the order that a ranking gives to a flow of a job at its host, in C.
@@ -142,13 +163,10 @@ class NativeEnds:
 
     def _fail(self) -> None:
         flow = self._flows[self._address(self.library.shim_failed(self._run))]
-        raise RunError(stuck(flow.described, self._network.now_ns, flow.src))
+        raise RunError(stuck(flow.described, self.network.now_ns, flow.src))
 
     def _address(self, pointer: Any) -> int:
         return int(self.ffi.cast("uintptr_t", pointer))
-
-    def _pointer(self, kind: Any, address: int) -> Any:
-        return self.ffi.cast(kind, address)
 
 
 class NativeFlow:
@@ -239,7 +257,8 @@ def _blank(address: FlowAddress) -> bytes:
     return bytes(made)
 
 
-def _made(pointer: Any) -> Any:
+def not_null(pointer: Any) -> Any:
+    """Return what C has made. Raise `MemoryError` if it has not."""
     if not pointer:
         raise MemoryError
     return pointer

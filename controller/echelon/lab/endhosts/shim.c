@@ -1,20 +1,7 @@
 /* Names and comments of transport.py, shim.py and agreement.py explain this file. */
 
-typedef unsigned char uint8_t;
-typedef unsigned short uint16_t;
-typedef unsigned int uint32_t;
-typedef unsigned long long uint64_t;
-typedef long long int64_t;
-typedef __SIZE_TYPE__ size_type;
-
-void *calloc(size_type count, size_type size);
-void *realloc(void *memory, size_type bytes);
-void free(void *memory);
-void *memcpy(void *to, const void *from, size_type bytes);
-void *memset(void *to, int byte, size_type bytes);
-
-#define NULL ((void *)0)
-
+#include "basics.h"
+#include "network.h"
 #include "shim.h"
 #include "ranks.h"
 
@@ -101,6 +88,8 @@ struct shim_host {
     shim_run *run;
     void *nic;
     shim_host *next;
+    int (*receive)(void *, int64_t, const uint8_t *, uint32_t); /* takes frames without a shim; NULL: nothing does */
+    void *receiver;
     uint32_t closed, jobs, room;
     table sending, receiving, sent, ranks, states;
     knowledge *known;
@@ -108,7 +97,7 @@ struct shim_host {
 };
 
 struct shim_run {
-    shim_network network;
+    network_in_c network;
     shim_constants constants;
     shim_host *hosts;
     uint64_t told_of_failure, generation;
@@ -118,29 +107,8 @@ struct shim_run {
     uint8_t frame[MOST_FRAME];
 };
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static int64_t most(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 static int64_t now_of(const shim_host *host) {
     return *host->run->network.now_ns;
-}
-
-static uint64_t number_at(const uint8_t *at, uint32_t bytes) {
-    uint64_t number = 0;
-    while (bytes--) number = number << 8 | *at++;
-    return number;
-}
-
-static void put(uint8_t *at, uint64_t number, uint32_t bytes) {
-    while (bytes--) {
-        at[bytes] = number;
-        number >>= 8;
-    }
 }
 
 /* -- ends of flows -------------------------------------------------------------------------------------------------- */
@@ -665,7 +633,7 @@ int shim_deliver(void *at, int64_t now_ns, const uint8_t *frame, uint32_t length
     if (host->closed) return 1;
     if (length < HEADER_BYTES || number_at(frame + 12, 2) != 0x0800 || frame[ETHERNET] != 0x45 || frame[23] != 17 ||
         number_at(frame + 36, 2) != c->port || (shim[0] & 0xf0) != c->version_bits)
-        return 0;
+        return host->receive ? host->receive(host->receiver, now_ns, frame, length) : 0;
     flags = shim[0];
     epoch = shim[1];
     job = number_at(shim + 2, 2);
@@ -729,7 +697,7 @@ const shim_flow *shim_failed(const shim_run *run) {
     return run->failed;
 }
 
-shim_run *shim_new(const shim_network *network, const shim_constants *constants, uint64_t told_of_failure) {
+shim_run *shim_new(const network_in_c *network, const shim_constants *constants, uint64_t told_of_failure) {
     shim_run *run = calloc(1, sizeof *run);
     if (!run) return NULL;
     run->network = *network;
@@ -745,6 +713,11 @@ shim_host *shim_add_host(shim_run *run, void *nic) {
     host->nic = nic;
     host->next = run->hosts;
     return run->hosts = host;
+}
+
+void shim_pass_on(shim_host *host, int (*receive)(void *, int64_t, const uint8_t *, uint32_t), void *receiver) {
+    host->receive = receive;
+    host->receiver = receiver;
 }
 
 void shim_close(shim_host *host) {

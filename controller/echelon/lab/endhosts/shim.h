@@ -9,16 +9,6 @@ typedef struct {
     uint32_t straggler_from, least_frame, ack_frame, most_timeouts, most_backoff, credit_segments;
 } shim_constants;
 
-/* A network in C: its clock, and what sends. */
-typedef struct {
-    void *clock;
-    const int64_t *now_ns;
-    void (*call)(void *clock, int64_t time_ns, void (*function)(void *, uint64_t), void *what, uint64_t value);
-    void (*tell)(void *clock, uint64_t value);
-    void (*send)(void *nic, const uint8_t *data, uint32_t length, uint64_t urgency);
-    uint32_t (*waits)(const void *nic, uint64_t urgency);
-} shim_network;
-
 /* What waits at an interface, of one urgency. */
 typedef struct {
     uint64_t urgency;
@@ -46,7 +36,7 @@ typedef struct shim_flow {
     uint64_t *tally; /* packets sent again, received twice, and reordered */
 } shim_flow;
 
-shim_run *shim_new(const shim_network *network, const shim_constants *constants, uint64_t told_of_failure);
+shim_run *shim_new(const network_in_c *network, const shim_constants *constants, uint64_t told_of_failure);
 void shim_free(shim_run *run);
 shim_host *shim_add_host(shim_run *run, void *nic);
 /* Have a host rank the packets that it sends of a flow, by a `struct rank_rule` (ranks.h). Flows of one EchelonFlow share a
@@ -56,7 +46,9 @@ int shim_rank(shim_host *host, uint16_t job, uint16_t flow, uint32_t echelonflow
 void shim_mark(shim_run *run, uint8_t acknowledgements);
 /* Fall silent. */
 void shim_close(shim_host *host);
-/* Take a frame; return 0 if it has no shim, or is of a flow that is not expected. */
+/* Have a function take the frames that arrive at a host without a shim. */
+void shim_pass_on(shim_host *host, int (*receive)(void *, int64_t, const uint8_t *, uint32_t), void *receiver);
+/* Take a frame; return 0 if it has no shim and nothing else takes it, or is of a flow that is not expected. */
 int shim_deliver(void *host, int64_t now_ns, const uint8_t *frame, uint32_t length);
 /* Return the place of the most urgent. */
 uint32_t shim_choose(void *host, int64_t now_ns, const shim_ranked *ranked, uint32_t count);

@@ -45,8 +45,6 @@ TCP = b"\x06"
 _TTL = 64
 _DO_NOT_FRAGMENT = 0x4000
 _TTL_AND_PROTOCOL = _TTL << 8 | 6
-_NO_OPTIONS = 5 << 12
-_STAMPED = 8 << 12
 
 _AFTER_LENGTH = Struct("!HHHH12sIIHHHH")
 """Identification, fragmentation, TTL and protocol, IPv4 checksum, addresses and ports, sequence number,
@@ -141,7 +139,7 @@ def window_scale(window_bytes: int) -> int:
 class SegmentFrames:
     """The frames of one direction of a connection, numbered in the order in which they are built."""
 
-    __slots__ = ("_ethernet", "_heads", "_ports", "_stamped", "_sums", "address", "identification", "window")
+    __slots__ = ("_ethernet", "_ports", "_stamped", "_sums", "address", "identification", "window")
 
     def __init__(self, address: TcpAddress, window: int = 0xFFFF, *, stamped: bool = False) -> None:
         self.address = address
@@ -159,82 +157,59 @@ class SegmentFrames:
         )
         self.identification = 0
         """The IPv4 identification of the next frame."""
-        self._heads: dict[int, tuple[bytes, int, int, int, bytes]] = {}
 
     def agree(self, *, stamped: bool) -> None:
         """Set whether segments have timestamps from now on."""
         self._stamped = stamped
-        self._heads.clear()
 
     def build(
         self, seq: int, ack: int, flags: int, length_bytes: int = 0, ecn: int = NOT_ECT, stamp: int = 0, echo: int = 0
     ) -> bytes:
         """Return a segment with `length_bytes` of payload. Numbers are modulo 2^32. Stamps that are not agreed on are
         left out."""
-        number = self.identification
-        self.identification = number + 1 & 0xFFFF
-        known = self._heads.get(length_bytes << 2 | ecn)
-        head, ip_sum, tcp_sum, offset, tail = known if known is not None else self._head(length_bytes, ecn)
-        offset_and_flags = offset | flags
-        window = self.window
-        if self._stamped:
-            tcp_sum += stamp + echo
-            tail = _STAMPS.pack(_STAMP_OPTION, stamp, echo) + tail
-        return (
-            head
-            + _AFTER_LENGTH.pack(
-                number,
-                _DO_NOT_FRAGMENT,
-                _TTL_AND_PROTOCOL,
-                -(ip_sum + number) % 0xFFFF,
-                self._ports,
-                seq,
-                ack,
-                offset_and_flags,
-                window,
-                -(tcp_sum + seq + ack + offset_and_flags + window) % 0xFFFF,
-                0,
-            )
-            + tail
-        )
+        options = _STAMPS.pack(_STAMP_OPTION, stamp, echo) if self._stamped else b""
+        option_sum = _STAMP_OPTION + stamp + echo if self._stamped else 0
+        return self._build(seq, ack, flags, self.window, options, option_sum, length_bytes, ecn)
 
     def build_syn(self, seq: int, ack: int, flags: int, options: Options, window: int) -> bytes:
         """Return a segment without payload but with options. `window` is never scaled here."""
         packed = options.pack()
-        length_bytes = 20 + len(packed)
+        option_sum = sum(int.from_bytes(packed[at : at + 2], "big") for at in range(0, len(packed), 2))
+        return self._build(seq, ack, flags, window, packed, option_sum)
+
+    def _build(
+        self,
+        seq: int,
+        ack: int,
+        flags: int,
+        window: int,
+        options: bytes,
+        option_sum: int,
+        length_bytes: int = 0,
+        ecn: int = NOT_ECT,
+    ) -> bytes:
         number = self.identification
         self.identification = number + 1 & 0xFFFF
-        total = 20 + length_bytes
-        offset_and_flags = length_bytes // 4 << 12 | flags
-        option_sum = sum(int.from_bytes(packed[at : at + 2], "big") for at in range(0, len(packed), 2))
+        header_bytes = 20 + len(options)
+        total = 20 + header_bytes + length_bytes
+        offset_and_flags = header_bytes // 4 << 12 | flags
+        ip_sum = self._sums[0] + ecn + total + number
+        tcp_sum = self._sums[1] + header_bytes + length_bytes + seq + ack + offset_and_flags + window + option_sum
         numbers = _AFTER_LENGTH.pack(
             number,
             _DO_NOT_FRAGMENT,
             _TTL_AND_PROTOCOL,
-            -(self._sums[0] + total + number) % 0xFFFF,
+            -ip_sum % 0xFFFF,
             self._ports,
             seq,
             ack,
             offset_and_flags,
             window,
-            -(self._sums[1] + length_bytes + seq + ack + offset_and_flags + window + option_sum) % 0xFFFF,
+            -tcp_sum % 0xFFFF,
             0,
         )
-        frame = self._ethernet + b"\x45\x00" + total.to_bytes(2, "big") + numbers + packed
-        return frame + bytes(max(0, MIN_FRAME_BYTES - len(frame)))
-
-    def _head(self, length_bytes: int, ecn: int) -> tuple[bytes, int, int, int, bytes]:
-        """Return what all segments of that length begin with, the sums of their constant words, the data offset, and
-        their ending. The result is kept for lengths that recur: all but last pieces."""
-        options = STAMP_BYTES if self._stamped else 0
-        total = 40 + options + length_bytes
-        head = self._ethernet + bytes([0x45, ecn]) + total.to_bytes(2, "big")
-        payload = bytes(max(length_bytes, MIN_FRAME_BYTES - HEADER_BYTES - options))
-        tcp_sum = self._sums[1] + total - 20 + (_STAMP_OPTION if self._stamped else 0)
-        known = head, self._sums[0] + ecn + total, tcp_sum, _STAMPED if self._stamped else _NO_OPTIONS, payload
-        if len(self._heads) < 16:
-            self._heads[length_bytes << 2 | ecn] = known
-        return known
+        frame = self._ethernet + bytes([0x45, ecn]) + total.to_bytes(2, "big") + numbers + options + bytes(length_bytes)
+        return frame.ljust(MIN_FRAME_BYTES, b"\0")
 
 
 def parse(frame: bytes) -> Segment:

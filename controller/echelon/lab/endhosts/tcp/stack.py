@@ -221,6 +221,7 @@ class Connection:
             return  # an alarm of a connection that has ended already
         self._sending.stack.remove(back)
         self._receiving.stack.remove(self.address)
+        self._receiving.receiver.deadline_ns = None  # nobody waits for what it has not acknowledged
         if self._on_gone is not None:
             self._on_gone()
         if self._sending.sender.given_up:
