@@ -8,12 +8,13 @@ What the last plan had is known after a restart, so that a restart changes nothi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import compress, filterfalse
+from itertools import chain, compress, filterfalse
 from operator import attrgetter, is_not
 from typing import Self
 
@@ -75,7 +76,18 @@ def decide(policy: Policy, last: Plan, due: DecisionDue) -> Plan:
     rates_Bps: dict[FlowKey, Fraction] = {}  # noqa: N806
     if allocation.ranks is None:
         queues, schedules = to_schedule(flows, allocation.rates_Bps, before)
-        rates_Bps = {key: Fraction(rate) for key, rate in zip(keys, allocation.rates_Bps, strict=True)}  # noqa: N806
+        # A flow of rate 0 that is alone in its queues waits there, at the lowest level, and goes on as soon as the
+        # others have nothing to send. At its host it would first have to hear of that.
+        places = [
+            ((flow.links[0], None), *((link, queues[key]) for link in flow.links))
+            for key, flow in zip(keys, flows, strict=True)
+        ]
+        taken = Counter(chain.from_iterable(places))
+        rates_Bps = {  # noqa: N806
+            key: Fraction(rate)
+            for key, at, rate in zip(keys, places, allocation.rates_Bps, strict=True)
+            if rate or any(taken[place] > 1 for place in at)
+        }
     else:
         queues, schedules = to_levels(flows, allocation.ranks, before)
     fixed = {key: Fixed(queue) for key, queue in queues.items()}

@@ -140,7 +140,7 @@ class TrainingEmulator:
             self._rank(emulated(chain.from_iterable(ranked_at_hosts.values())))
         network = HostNetwork(clock, fabric, self.hosts, several, self._ends, self._tcp)
         self._trees = trees or {}
-        self._rates_Bps: Mapping[FlowKey, Fraction] | None = None
+        self._rates_Bps: Mapping[FlowKey, Fraction] = {}
         self._carriers = {job.name: self._carrier(network, job, identities) for job in jobs}
         self._executions: dict[str, JobExecution[int]] = {}
         for job in jobs:
@@ -169,13 +169,17 @@ class TrainingEmulator:
         self.traffic.start()
 
     def pace(self, rates_Bps: Mapping[FlowKey, Fraction]) -> None:  # noqa: N803
-        """Send these flows, if they are under way, at these rates from now on, in bytes per second on the wire.
+        """Send these flows, if they are under way, at these rates from now on, in bytes per second on the wire, and
+        others without a limit.
 
-        Nothing changes if they are those of the last call: most reports of switches lead to no decision.
+        Nothing changes if the rates are those of the last call: most reports of switches lead to no decision.
         """
         if rates_Bps is self._rates_Bps:
             return
-        self._rates_Bps = rates_Bps
+        before, self._rates_Bps = self._rates_Bps, rates_Bps
+        for job, flow in before:
+            if (job, flow) not in rates_Bps:
+                self._carriers[job].pace(flow, None)
         for (job, flow), rate in rates_Bps.items():
             self._carriers[job].pace(flow, float(rate))
 
