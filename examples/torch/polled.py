@@ -10,6 +10,7 @@ import runpy
 import sys
 import threading
 import time
+from pathlib import Path
 
 import torch.distributed as dist
 
@@ -26,6 +27,6 @@ def poll(interval_s: float) -> None:
 if __name__ == "__main__":
     seconds, script = float(sys.argv[1]), sys.argv[2]
     sys.argv = sys.argv[2:]
-    sys.path.insert(0, os.path.dirname(script))
+    sys.path.insert(0, str(Path(script).parent))
     threading.Thread(target=poll, args=(seconds,), daemon=True).start()
     runpy.run_path(script, run_name="__main__")

@@ -319,3 +319,20 @@ competitions = st.lists(
 def test_same_packets_same_rank(compiled: Program, sequence: list[Step]) -> None:
     for _ in compare(compiled, sequence):
         pass
+
+
+@pytest.mark.parametrize(("left_us", "epochs"), [(2000, {1}), (10, {1, 2})])
+def test_what_waits_in_a_queue_is_no_silence_of_its_job(compiled: Program, left_us: int, epochs: set[int]) -> None:
+    """The last 100 of 3000 bytes come 2100 us behind those before, which the queue has held until `left_us`.
+
+    The connections count as one, without their sequence numbers, and 500 us are a silence.
+    """
+    switch = fast_switch(compiled)
+    configure(switch)
+    frame = [ipv4(HOSTS[0], HOSTS[1], 6, tcp(100, 200, bytes(size))) for size in (1000, 1000, 900, 100)]
+    held = [queued for each in frame[:3] for queued in switch.ingress(1, each, 1_000_000_000)]
+    for queued in held:
+        switch.egress(queued, 1_000_000_000, (1_000_000 + left_us) * 1000, 0, 0)
+    assert len(switch.ingress(1, frame[3], 1_002_100_000)) == 1
+    assert {epoch for _, _, epoch, *_ in twin_digests(switch)} == epochs
+    _DIGESTS.pop(id(switch), None)

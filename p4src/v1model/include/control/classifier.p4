@@ -172,12 +172,10 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
         connection_epoch.read(mine, (bit<32>)meta.connection);
         connection_bytes.read(bytes, (bit<32>)meta.connection);
         connection_last_us.read(last_us, (bit<32>)meta.connection);
-        if (meta.in_sequence == 1) {
-            time_us_t left_us;
-            stream_left_us.read(left_us, (bit<32>)(1w1 ++ meta.connection));
-            if (left_us > last_us && left_us <= now) {
-                last_us = left_us;
-            }
+        time_us_t left_us;
+        stream_left_us.read(left_us, (bit<32>)(1w1 ++ meta.connection));
+        if (left_us > last_us && left_us <= now) {
+            last_us = left_us;
         }
         bit<1> idle = (bit<1>)(now - last_us > (time_us_t)meta.gap_us);
         bit<1> by_bytes = (bit<1>)(meta.whole_bytes != 0 && mine != 0 && epoch != 0);
