@@ -6,6 +6,7 @@ Run it with ``torchrun --nproc-per-node 2 examples/torch/ddp.py``. All traffic i
 from __future__ import annotations
 
 import argparse
+from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--batch", type=int, default=1024, help="samples: computing grows with them, bytes do not")
     parser.add_argument("--bucket-mb", type=float, default=0.5)
+    parser.add_argument("--accumulate", type=int, default=1, help="batches whose gradients add up before all-reduces")
     parser.add_argument("--device-ms", type=float, default=0, help="of each layer, forward and backward (device.py)")
     options = parser.parse_args()
     dist.init_process_group("gloo")
@@ -34,7 +36,9 @@ def main() -> None:
     samples = torch.randn(options.batch, options.width)
     for _ in range(options.iterations):
         optimizer.zero_grad()
-        model(samples).square().mean().backward()
+        for left in reversed(range(options.accumulate)):
+            with model.no_sync() if left else nullcontext():
+                model(samples).square().mean().backward()
         optimizer.step()
     dist.destroy_process_group()
 

@@ -21,6 +21,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=256, help="of each layer: it has width² × 4 bytes")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--batch", type=int, default=1024, help="samples: computing grows with them, bytes do not")
+    parser.add_argument("--prefetch", type=int, default=0, help="layers that are gathered ahead, by explicit prefetch")
     parser.add_argument("--device-ms", type=float, default=0, help="of each layer, forward and backward (device.py)")
     options = parser.parse_args()
     dist.init_process_group("gloo")
@@ -33,6 +34,10 @@ def main() -> None:
     for layer in layers:
         fully_shard(layer, mesh=mesh)
     model = fully_shard(nn.Sequential(*layers), mesh=mesh)
+    if options.prefetch:
+        for at, layer in enumerate(layers):
+            layer.set_modules_to_forward_prefetch(layers[at + 1 : at + 1 + options.prefetch])
+            layer.set_modules_to_backward_prefetch(layers[max(0, at - options.prefetch) : at][::-1])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     samples = torch.randn(options.batch, options.width)
     for _ in range(options.iterations):

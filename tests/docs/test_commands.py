@@ -51,7 +51,7 @@ ELSEWHERE = {
     r"check\.py": "a change of the reader; tests/examples/test_exercises.py runs every check",
     r"systemctl|pip install|-m venv|^/opt/|by_weight": "an installation",
     r"tests\.soak": "hours",
-    r"bench\.torch_pair": "root, PyTorch, and minutes",
+    r"bench\.torch_programs": "root, PyTorch, and minutes",
     r"aggregation\.tests\.training": "root, PyTorch, and minutes",
     r"aggregation\.tests\.sequences": "minutes; plugins/aggregation/tests/test_tofino.py runs some of them",
     r"^echelon topology optimise": "a minute; plugins/topoopt/tests/test_command.py runs it on fewer hosts",

@@ -319,3 +319,41 @@ competitions = st.lists(
 def test_same_packets_same_rank(compiled: Program, sequence: list[Step]) -> None:
     for _ in compare(compiled, sequence):
         pass
+
+
+@pytest.mark.parametrize(("left_us", "epochs"), [(2000, {1}), (10, {1, 2})])
+def test_what_waits_in_a_queue_is_no_silence_of_its_job(compiled: Program, left_us: int, epochs: set[int]) -> None:
+    """The last 100 of 3000 bytes come 2100 us behind those before, which the queue has held until `left_us`.
+
+    The connections count as one, without their sequence numbers, and 500 us are a silence.
+    """
+    switch = fast_switch(compiled)
+    configure(switch)
+    frame = [ipv4(HOSTS[0], HOSTS[1], 6, tcp(100, 200, bytes(size))) for size in (1000, 1000, 900, 100)]
+    held = [queued for each in frame[:3] for queued in switch.ingress(1, each, 1_000_000_000)]
+    for queued in held:
+        switch.egress(queued, 1_000_000_000, (1_000_000 + left_us) * 1000, 0, 0)
+    assert len(switch.ingress(1, frame[3], 1_002_100_000)) == 1
+    assert {epoch for _, _, epoch, *_ in twin_digests(switch)} == epochs
+    _DIGESTS.pop(id(switch), None)
+
+
+def test_several_connections_count_as_one_but_for_what_is_sent_again(compiled: Program) -> None:
+    """Of 3000 bytes, the connections at ports 1 and 2 bring 1500 each. What is sent again moves no position."""
+    switch = fast_switch(compiled)
+    configure(switch)
+    for number, port in ((20, 1), (21, 2)):
+        values = [7, 3, 1, 500, 2850, 0, number]
+        insert(switch, C + "tcp_connection", (HOSTS[0], HOSTS[1], port, 9), C + "set_one_of", values)
+    now_ns = 1_000_000_000
+    # Twice 500 bytes of flow 5, which is 1000 long, then four times of flow 6; the rest was sent before.
+    for port, sequence in ((1, 0), (1, 0), (2, 5000), (1, 500), (2, 5000), (2, 5500), (1, 500), (2, 5500), (1, 1000)):
+        now_ns += 1000
+        frame = ipv4(HOSTS[0], HOSTS[1], 6, tcp(port, 9, bytes(500), seq=sequence))
+        assert len(switch.ingress(1, frame, now_ns)) == 1
+    assert [(flow, epoch) for _, flow, epoch, *_ in twin_digests(switch)].count((6, 1)) == 1, "its first packet alone"
+    now_ns += 1000
+    switch.ingress(1, ipv4(HOSTS[0], HOSTS[1], 6, tcp(2, 9, bytes(500), seq=6000)), now_ns)
+    last, flow, epoch, *_ = twin_digests(switch)[-1]
+    assert (last, flow, epoch) == (2, 6, 1), "the 3000 bytes are there"
+    _DIGESTS.pop(id(switch), None)

@@ -365,6 +365,8 @@ class Twin:
         """Return iteration and position of a packet, and whether it may begin it in any queue."""
         epoch = self.job_epoch.get(connection.job, 0)
         mine, seen, last_us = self.connections.get(connection.number, (0, 0, 0))
+        left_us = self.stream_left_us.get(("connection", connection.number), 0)
+        last_us = max(last_us, left_us) if left_us <= now_us else last_us
         idle = (now_us - last_us) & MASK48 > connection.gap_us
         if connection.whole_bytes and mine:
             return self._by_bytes(connection, payload, now_us, idle)

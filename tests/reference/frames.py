@@ -43,9 +43,9 @@ def udp(src_port: int, dst_port: int, payload: bytes) -> bytes:
     return struct.pack("!HHHH", src_port, dst_port, 8 + len(payload), 0) + payload
 
 
-def tcp(src_port: int, dst_port: int, payload: bytes, *, options: bytes = b"") -> bytes:
+def tcp(src_port: int, dst_port: int, payload: bytes, *, options: bytes = b"", seq: int = 0) -> bytes:
     offset = 5 + len(options) // 4
-    return struct.pack("!HHIIBBHHH", src_port, dst_port, 0, 0, offset << 4, 0x18, 512, 0, 0) + options + payload
+    return struct.pack("!HHIIBBHHH", src_port, dst_port, seq, 0, offset << 4, 0x18, 512, 0, 0) + options + payload
 
 
 def bth(opcode: int, queue_pair: int, psn: int, payload: bytes = bytes(8)) -> bytes:

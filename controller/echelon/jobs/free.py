@@ -251,12 +251,29 @@ def _placed(
     """Return the steps on hosts, where a transfer from a rank to another of the same host is no flow."""
     computes: list[ComputeUnit] = []
     flows: list[Flow] = []
+    steps = tuple(steps)
     instead: dict[str, tuple[str, ...]] = {}
     """The nodes to wait for in place of each transfer that takes no time."""
-    for step, after in steps:
+
+    def without(after: tuple[str, ...]) -> tuple[str, ...]:
         spend(sum(len(instead[name]) if name in instead else 1 for name in after))
-        if any(name in instead for name in after):
-            after = tuple(dict.fromkeys(other for name in after for other in instead.get(name, (name,))))
+        if not any(name in instead for name in after):
+            return after
+        return tuple(dict.fromkeys(other for name in after for other in instead.get(name, (name,))))
+
+    if local_bps is None:
+        local = {
+            step.name: after
+            for step, after in steps
+            if isinstance(step, Flow) and not step.among and host_of[step.src] == host_of[step.dst]
+        }
+        # A transfer of a collective may wait for one that is listed behind it.
+        for name in ordered({name: [one for one in after if one in local] for name, after in local.items()}):
+            instead[name] = without(local[name])
+    for step, after in steps:
+        if step.name in instead:
+            continue
+        after = without(after)
         if isinstance(step, ComputeUnit):
             host = host_of[step.worker]
             computes.append(ComputeUnit(step.name, host, step.duration_s, after, step.kind, step.micro_batch))
@@ -265,9 +282,8 @@ def _placed(
         if src != dst or step.among:
             among = tuple(host_of[rank] for rank in step.among)
             flows.append(Flow(step.name, src, dst, step.size_bytes, after, step.micro_batch, among))
-        elif local_bps is None:
-            instead[step.name] = after
         else:
+            assert local_bps is not None
             lasts_s = 8 * step.size_bytes / local_bps
             computes.append(ComputeUnit(step.name, src, lasts_s, after, LOCAL, step.micro_batch))
     return tuple(computes), tuple(flows)

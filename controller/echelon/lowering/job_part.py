@@ -91,8 +91,8 @@ class _Connection:
 
     def entries(self, job: int, able: Capabilities, *, is_head: bool, is_shared: bool) -> Iterator[TableEntry]:
         time, segment = able.units.time, self.segment
-        # Several connections that count as one have no common sequence numbers.
-        in_sequence = able.sequence_numbers and segment.protocol == "tcp" and len(segment.five_tuples) == 1
+        counts = able.sequence_numbers and segment.protocol == "tcp"
+        in_sequence = counts and len(segment.five_tuples) == 1
         whole_bytes = segment.iteration_bytes if segment.by_bytes else 0
         for protocol, src, dst, src_port, dst_port in segment.five_tuples:
             given = {
@@ -110,6 +110,11 @@ class _Connection:
                 yield entry("roce_connection", to, f"set_queue_pair_{segment.mtu}", **given, queue_pair=pair)
                 continue
             key: dict[str, Match] = {"src": ipv4(src), "dst": ipv4(dst), "src_port": src_port, "dst_port": dst_port}
+            if counts and not in_sequence:
+                # Several that count as one: each has sequence numbers of its own.
+                one = self.number_of((protocol, src, dst, src_port, dst_port))
+                yield entry("tcp_connection", key, "set_one_of", **given, sequence_of=one)
+                continue
             yield entry(
                 f"{protocol}_connection",
                 key,

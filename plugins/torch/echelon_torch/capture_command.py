@@ -42,6 +42,14 @@ def capture(
         bool,
         typer.Option("--for-agent", help="Have the job file ask for agents, with the idle gap between iterations."),
     ] = False,
+    ranks_per_host: Annotated[
+        int | None,
+        typer.Option(
+            help="How many consecutive ranks of the job file a host has (default: as they were recorded).",
+            min=1,
+            metavar="NUMBER",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a training command, and write what its ranks send and compute in an iteration as Chakra traces.
@@ -58,7 +66,7 @@ def capture(
         fail("echelon capture: --for-agent is for a job file (give --job, too)")
     status = 0 if records else _run(command or [], out, iterations, skip)
     try:
-        described = _describe(out, job, for_agent)
+        described = _describe(out, job, for_agent, ranks_per_host)
     except DocumentError as error:
         # Ranks on other hosts leave their records there.
         partial = not records and error.code == "wrong-length"
@@ -101,7 +109,7 @@ def _injected() -> Path:
     return Path(__file__).parent / "injected"
 
 
-def _describe(out: Path, job: Path | None, for_agent: bool) -> dict[str, Any]:
+def _describe(out: Path, job: Path | None, for_agent: bool, ranks_per_host: int | None) -> dict[str, Any]:
     from echelon_torch.capture.iterations import profile
     from echelon_torch.capture.record import read_records
     from echelon_torch.capture.summary import summary
@@ -112,22 +120,31 @@ def _describe(out: Path, job: Path | None, for_agent: bool) -> dict[str, Any]:
     files = trace_files(found)
     described = summary(records, found)
     recognition = ""
+    each = ranks_per_host or _ranks_per_host(records)
     if for_agent:
-        recognition, described["iterations_told_by"] = _recognition(records)
+        recognition, described["iterations_told_by"] = _recognition(records, each)
     _write(out, {**files, "summary.json": (json.dumps(described, indent=1) + "\n").encode()})
     if job is not None:
-        _write_job(job, files, records, described, recognition)
+        _write_job(job, files, records, described, recognition, each)
     return {"directory": out, "job": job, **described}
 
 
-def _recognition(records: Sequence[RankRecord]) -> tuple[str, str]:
+def _ranks_per_host(records: Sequence[RankRecord]) -> int:
+    """Return how many ranks each host had; 1 if all ranks were on one host, which stands for many."""
+    hosts = [record.host for record in records]
+    each = len(hosts) // len(set(hosts))
+    spread = len(set(hosts)) > 1 and all(hosts[at] == hosts[at // each * each] for at in range(len(hosts)))
+    return each if spread else 1
+
+
+def _recognition(records: Sequence[RankRecord], ranks_per_host: int) -> tuple[str, str]:
     """Return the line of a job file by which agents report the job's connections, and by what iterations are told."""
     from fractions import Fraction
 
     from echelon.quantities import duration_text
     from echelon_torch.capture.silences import silences
 
-    found = silences(records)
+    found = silences(records, ranks_per_host)
     if found.gap_s is not None:
         gap = duration_text(Fraction(round(found.gap_s * 10**5), 10**5))
         return f"recognition: {{by: agent, idle_gap: {gap}}}\n", f"silences of {gap}"
@@ -146,6 +163,7 @@ def _write_job(
     records: Sequence[RankRecord],
     described: Mapping[str, Any],
     recognition: str,
+    ranks_per_host: int,
 ) -> None:
     from dataclasses import replace
 
@@ -153,15 +171,12 @@ def _write_job(
     from echelon_importers.command import job_name
     from echelon_importers.convert import convert
 
-    hosts = [record.host for record in records]
-    each = len(hosts) // len(set(hosts))
-    spread = len(set(hosts)) > 1 and all(hosts[at] == hosts[at // each * each] for at in range(len(hosts)))
     gloo = all(group.backend == "gloo" for record in records for group in record.groups.values())
     made = convert(
         "chakra",
         [Source(name, data) for name, data in files.items()],
         job_name(job),
-        ranks_per_host=each if spread else 1,
+        ranks_per_host=ranks_per_host,
         measured=True,
         options={"transfers": "buffered" if gloo else "rendezvous"},
     )

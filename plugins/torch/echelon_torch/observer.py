@@ -265,7 +265,8 @@ class Observer:
 
         def behind() -> None:
             # DDP waits for futures. A work counts as completed only later.
-            ended = [work for work in works if work in self._open and self._futures[work].done()]
+            # One that was awaited is gone, and another one without a future may have its identity by now.
+            ended = [work for work in works if work in self._futures and self._futures[work].done()]
             if ended:
                 self._note_wait(start, ended, backward=True)
 

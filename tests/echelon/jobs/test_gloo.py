@@ -94,3 +94,16 @@ def test_a_half_waits_for_the_word_of_its_receiver() -> None:
     assert (flows["op-k1-c1"].src, flows["op-k1-c1"].dst, flows["op-k1-c1"].after) == ("h1", "h3", ("c0",))
     # It passes on what has arrived.
     assert "op-k1-w3" in flows["op-k3-w1"].after
+
+
+@pytest.mark.parametrize("operation", ["all-reduce", "all-gather"])
+def test_ranks_of_one_worker_send_nothing_and_wait_for_each_other(operation: str) -> None:
+    computing = [{"name": f"c{rank}", "rank": rank, "compute": f"{rank + 1} ms"} for rank in range(4)]
+    shared: dict[str, object] = {"name": "op", "collective": operation, "group": [0, 1], "bytes": "40 B"}
+    shared |= {"algorithm": "gloo", "steps": "rounds", "after": ["c0", "c1"]}
+    behind = [{"name": f"d{rank}", "rank": rank, "compute": "1 ms", "after": [f"c{rank}", "op"]} for rank in range(2)]
+    graph = {"nodes": [*computing, shared, *behind], "ranks_per_worker": 2}
+    made = echelon.build_job(make_job_spec(job="j", parallelism="graph", workers=["h1", "h2"], graph=graph))
+    assert not made.flows
+    waits = {unit.name: set(unit.after) for unit in made.computes}
+    assert waits["d0"] == waits["d1"] == {"c0", "c1"}

@@ -166,6 +166,10 @@ def test_a_connection_goes_by_sequence_numbers_if_it_is_alone_between_its_hosts(
     connections, answers = only(intent, f"{protocol}_connection"), only(intent, "tcp_answer")
     assert {dict(entry.actions[0].arguments).get("in_sequence", 0) for entry in connections} == {int(alone)}
     assert len(answers) == alone
+    if len(connections) > 1:
+        arguments = [dict(entry.actions[0].arguments) for entry in connections]
+        assert {one.pop("sequence_of") for one in arguments}.isdisjoint({arguments[0]["connection"]})
+        assert arguments[0] == arguments[1], "they count as one"
     if alone:
         there, back = dict(connections[0].match), dict(answers[0].match)
         assert (back["src"], back["src_port"]) == (there["dst"], there["dst_port"])

@@ -49,6 +49,15 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
         meta.sequence_of = connection;
     }
 
+    // One of several connections between two hosts that count as one: their positions add up, and each has sequence
+    // numbers of its own.
+    @id(0x0100010D)
+    action set_one_of(connection_id_t connection, job_id_t job, bit<1> is_head, bit<32> gap_us,
+                      bit<32> head_bytes, bit<32> whole_bytes, connection_id_t sequence_of) {
+        set_connection(connection, job, is_head, gap_us, head_bytes, whole_bytes, 1);
+        meta.sequence_of = sequence_of;
+    }
+
     @id(0x02000102)
     table tcp_connection {
         key = {
@@ -57,7 +66,7 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
             hdr.tcp.src_port: exact @name("src_port");
             hdr.tcp.dst_port: exact @name("dst_port");
         }
-        actions = { set_connection; NoAction; }
+        actions = { set_connection; set_one_of; NoAction; }
         default_action = NoAction();
         size = CONNECTION_TABLE_SIZE;
         support_timeout = true;
@@ -172,12 +181,10 @@ control Classifier(inout headers_t hdr, inout metadata_t meta, in time_us_t now,
         connection_epoch.read(mine, (bit<32>)meta.connection);
         connection_bytes.read(bytes, (bit<32>)meta.connection);
         connection_last_us.read(last_us, (bit<32>)meta.connection);
-        if (meta.in_sequence == 1) {
-            time_us_t left_us;
-            stream_left_us.read(left_us, (bit<32>)(1w1 ++ meta.connection));
-            if (left_us > last_us && left_us <= now) {
-                last_us = left_us;
-            }
+        time_us_t left_us;
+        stream_left_us.read(left_us, (bit<32>)(1w1 ++ meta.connection));
+        if (left_us > last_us && left_us <= now) {
+            last_us = left_us;
         }
         bit<1> idle = (bit<1>)(now - last_us > (time_us_t)meta.gap_us);
         bit<1> by_bytes = (bit<1>)(meta.whole_bytes != 0 && mine != 0 && epoch != 0);

@@ -85,7 +85,8 @@ control Promotion(inout headers_t hdr, inout metadata_t meta, in port_t port, in
                         connection_acked.read(acked, (bit<32>)meta.connection);
                         if ((hdr.shim.isValid() && hdr.shim.version == SHIM_VERSION
                              && hdr.shim.flags & SHIM_FLAG_ALONE != 0)
-                            || (meta.in_sequence == 1 && meta.ahead == 0 && acked == 1w1 ++ meta.seq)) {
+                            || (meta.in_sequence == 1 && meta.sequence_of == meta.connection && meta.ahead == 0
+                                && acked == 1w1 ++ meta.seq)) {
                             waits = 0;
                         } else {
                             // Signed: egress may have written since this packet arrived.

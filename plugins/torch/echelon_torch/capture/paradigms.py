@@ -25,7 +25,8 @@ def recognise(profile: JobProfile) -> tuple[Recognised, ...]:
     * `fsdp`: a group gathers parameters and scatters gradients, with the bytes of the one in the other.
     * `data`: a group all-reduces in the backward pass, and waits at its end only; or behind the backward pass, in which
       the rank communicates with others.
-    * `tensor`: a group all-reduces, or gathers and scatters, and a rank waits for each at once, in both passes.
+    * `tensor`: a group all-reduces in both passes, and a rank waits for each at once; or it gathers and scatters in
+      both (sequence parallelism).
     * `expert`: a group exchanges all-to-all.
     * `pipeline`: ranks send to neighbours and receive from them in return. The schedule is GPipe if the first stage
       sends everything before it receives, else 1F1B.
@@ -57,6 +58,10 @@ def _of_rank(profile: RankProfile) -> Iterator[Recognised]:
         blocking = [each for each in reduces if each.call.number in awaited]
         if {each.call.backward for each in blocking} == {True, False}:
             yield Recognised("tensor", f"{len(blocking)} all-reduces of {ranks} in both passes, each awaited at once")
+        if all({each.call.backward for each in each_kind} == {True, False} for each_kind in (gathers, scatters)):
+            # FSDP scatters nothing in the forward pass.
+            because = f"{len(gathers)} all-gathers and {len(scatters)} reduce-scatters of {ranks} in both passes"
+            yield Recognised("tensor", because)
         if gathers and scatters and all(each.call.backward for each in scatters):
             # A rank gathers parts of the size of those that it scatters whole.
             count = len(own[0].ranks)

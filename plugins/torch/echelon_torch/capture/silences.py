@@ -11,17 +11,18 @@ takes as long as for the rank that called it last; the others wait for that one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from echelon_torch.capture.iterations import alike_iterations
-from echelon_torch.capture.record import Call, RankRecord, RecordedIteration
+from echelon_torch.capture.record import Call, Group, RankRecord, RecordedIteration
 
 _SHARE = 0.95
 """The share of an iteration's bytes before which no silence ends it."""
 _SHORTEST_S = 1e-3
 """The shortest gap that is given. Processors and queues delay packets as long as that."""
+_TRANSFERS = ("send", "receive")
 _CLEARLY = 2
 """How much longer the silence between iterations must be than those in them."""
 
@@ -48,21 +49,23 @@ class Silences:
         return gap_s if told else None
 
 
-def silences(records: Sequence[RankRecord]) -> Silences:
-    """Return the silences of a job."""
+def silences(records: Sequence[RankRecord], ranks_per_host: int = 1) -> Silences:
+    """Return the silences of a job, whose hosts send what each of their ranks sends to those of others."""
     jobs = alike_iterations(records)[0]
+    groups = {name: group for record in records for name, group in record.groups.items()}
     within_s, between_s = [0.0], []
-    for rank in range(len(records)):
-        before: RecordedIteration | None = None
+    for first in range(0, len(records), ranks_per_host):
+        ranks = range(first, min(first + ranks_per_host, len(records)))
+        before: Sequence[RecordedIteration] | None = None
         ended_s = 0.0
         for job in jobs:
-            busy = sorted(_busy(job, rank))
+            busy = sorted(each for rank in ranks for each in _busy(job, rank, groups, ranks))
             if not busy:
                 continue
             within_s += _late_silences(busy)
-            if before is not None and before.end_s == job[rank].start_s:
+            if before is not None and all(before[rank].end_s == job[rank].start_s for rank in ranks):
                 between_s.append(busy[0][0] - ended_s)
-            before, ended_s = job[rank], max(end_s for _, end_s, _ in busy)
+            before, ended_s = job, max(end_s for _, end_s, _ in busy)
     longest_s = max(own.end_s - own.start_s for job in jobs for own in job)
     return Silences(max(within_s), max(0.0, min(between_s, default=0.0)), longest_s)
 
@@ -78,11 +81,16 @@ def _late_silences(busy: Iterable[tuple[float, float, int]]) -> Iterator[float]:
             yield start_s - until_s
 
 
-def _busy(job: Sequence[RecordedIteration], rank: int) -> Iterator[tuple[float, float, int]]:
-    """Yield the times in which the rank sends, each with the bytes."""
+def _busy(
+    job: Sequence[RecordedIteration], rank: int, groups: Mapping[str, Group], host: range
+) -> Iterator[tuple[float, float, int]]:
+    """Yield the times in which the rank sends to ranks of other hosts, each with the bytes."""
     shortest = _shortest_s(job)
     counts: dict[tuple[str, str], int] = {}
     for call in job[rank].calls:
+        ranks = groups[call.group].ranks
+        if all(each in host for each in ([ranks[call.peer]] if call.kind in _TRANSFERS else ranks)):
+            continue
         yield call.start_s, call.start_s, 0
         if call.kind == "send":
             yield call.start_s, call.start_s, call.bytes
@@ -108,4 +116,4 @@ def _shortest_s(job: Sequence[RecordedIteration]) -> dict[tuple[str, str, int], 
 
 
 def _is_collective(call: Call) -> bool:
-    return call.kind not in ("send", "receive", "barrier")
+    return call.kind not in (*_TRANSFERS, "barrier")

@@ -189,6 +189,32 @@ def test_nodes_have_the_names_of_modules_and_the_summary_their_spread(tmp_path: 
     assert second["before"] == "layers.0.mlp/down.backward"
 
 
+def test_hosts_of_several_ranks_are_silent_while_these_talk_to_each_other(tmp_path: Path) -> None:
+    """Ranks of a host share layers all the time, and send gradients to others once; rank 1 does so 30 ms later."""
+    groups = {"tp": [0, 1], "tp2": [2, 3], "dp": [0, 2], "dp2": [1, 3]}
+    ranks = [Rank(number, 4, groups) for number in range(4)]
+    for own in ranks:
+        tp, dp = ("tp", "tp2")[own.rank // 2], ("dp", "dp2")[own.rank % 2]
+        for _ in range(3):
+            for backward in (False, True):
+                own.compute(0.1)
+                own.both("all-reduce", 5000, group=tp, backward=backward)
+            own.compute(0.03 * (own.rank % 2))
+            own.both("all-reduce", 10**6, group=dp)
+            own.compute(0.03 * (own.rank % 2 == 0))
+            own.step()
+    out, job = write(tmp_path / "capture", *ranks), tmp_path / "job.yaml"
+    command = ["capture", "--records", "-o", str(out), "--job", str(job), "--for-agent", "--ranks-per-host", "2"]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    spec = load_job_spec(job)
+    assert (spec.workers, spec.recognition.iterations) == (("h1", "h2"), "silence")
+    made = echelon.build_job(spec)
+    assert sum(flow.size_bytes for flow in made.flows if flow.size_bytes > 1) == 2 * 2 * 10**6
+    # From the end of the late rank's gradient: twice 100 ms of computing, and two sums of 500 ms each.
+    assert spec.recognition.idle_gap == Fraction(12, 10) / 2
+
+
 @pytest.mark.parametrize(("delayed_s", "warns"), [(0.02, False), (0.06, True)])
 def test_a_busy_machine_is_said_with_figures(tmp_path: Path, delayed_s: float, warns: bool) -> None:
     ranks = [Rank(0, 2), Rank(1, 2)]

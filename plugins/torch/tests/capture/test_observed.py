@@ -56,6 +56,22 @@ def test_a_script_without_a_change_is_captured(tmp_path: Path) -> None:
     assert (tmp_path / "job.yaml").read_text().startswith("# data: ")
 
 
+def test_sequence_parallelism_and_activations_that_are_computed_again(tmp_path: Path) -> None:
+    script = str(Path(__file__).with_name("sequence_parallel.py"))
+    done = capture(*TORCHRUN, "--master-port", str(free_port()), script, directory=tmp_path)
+    assert done.returncode == 0, done.stderr
+    described = json.loads(done.stdout)
+    assert [each["paradigm"] for each in described["paradigms"]] == ["tensor"]
+    part = 16 * 64 * 4
+    sizes = {
+        (each["kind"], each["bytes"]["median"]) for each in described["operations"] if each["bytes"]["median"] >= part
+    }
+    assert sizes == {("all-gather", part), ("reduce-scatter", 2 * part)}
+    # A layer gathers forward, again when it is computed again, and the gradient of what it scattered.
+    gathers = [each["backward"] for each in described["operations"] if each["kind"] == "all-gather"]
+    assert (gathers.count(False), gathers.count(True)) == (2, 4)
+
+
 def _injected() -> Path:
     return ROOT / "plugins" / "torch" / "echelon_torch" / "injected"
 
