@@ -8,7 +8,6 @@ What the last plan had is known after a restart, so that a restart changes nothi
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
@@ -76,17 +75,17 @@ def decide(policy: Policy, last: Plan, due: DecisionDue) -> Plan:
     rates_Bps: dict[FlowKey, Fraction] = {}  # noqa: N806
     if allocation.ranks is None:
         queues, schedules = to_schedule(flows, allocation.rates_Bps, before)
-        # A flow of rate 0 that is alone in its queues waits there, at the lowest level, and goes on as soon as the
-        # others have nothing to send. At its host it would first have to hear of that.
+        # A flow without a rate that shares neither its host's link nor a queue with a flow that has one waits in its
+        # queues, at the lowest level, until the others have nothing to send. Its host would have to hear of that first.
         places = [
             ((flow.links[0], None), *((link, queues[key]) for link in flow.links))
             for key, flow in zip(keys, flows, strict=True)
         ]
-        taken = Counter(chain.from_iterable(places))
+        sent = set(chain.from_iterable(compress(places, allocation.rates_Bps)))
         rates_Bps = {  # noqa: N806
             key: Fraction(rate)
             for key, at, rate in zip(keys, places, allocation.rates_Bps, strict=True)
-            if rate or any(taken[place] > 1 for place in at)
+            if rate or not sent.isdisjoint(at)
         }
     else:
         queues, schedules = to_levels(flows, allocation.ranks, before)

@@ -10,7 +10,6 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from ctoolchain import Loaded
 from echelon.fabric.model import Host
 from echelon.lab.endhosts.native import NativeEnds, load_ends, network_in_c, not_null
 from echelon.lab.endhosts.tcp.frames import MAX_WINDOW_SCALE, window_scale
@@ -22,7 +21,7 @@ TcpCounters = Any
 
 
 @cache
-def _library() -> Loaded:
+def _library() -> Any:
     numbers = {
         "MAX_WINDOW_SCALE": MAX_WINDOW_SCALE,
         "INITIAL_NS": INITIAL_NS,
