@@ -31,12 +31,11 @@ def main() -> None:
     shape = dist.get_world_size() // options.tensor, options.tensor
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=("data", "tensor"))
     torch.manual_seed(0)
-    up, down = nn.Linear, nn.Linear
     layers = [
         nn.Sequential(
-            up(options.width, 2 * options.width),
+            nn.Linear(options.width, 2 * options.width),
             nn.ReLU(),
-            down(2 * options.width, options.width),
+            nn.Linear(2 * options.width, options.width),
             Device(options.device_ms),
         )
         for _ in range(options.layers)

@@ -339,7 +339,7 @@ def test_what_waits_in_a_queue_is_no_silence_of_its_job(compiled: Program, left_
 
 
 def test_several_connections_count_as_one_but_for_what_is_sent_again(compiled: Program) -> None:
-    """Of 3000 bytes, the connections at ports 1 and 2 bring 1500 each. What is sent again moves no position."""
+    """Two connections bring 1500 of 3000 bytes each. Their positions add up, and what is sent again moves neither."""
     switch = fast_switch(compiled)
     configure(switch)
     for number, port in ((20, 1), (21, 2)):
