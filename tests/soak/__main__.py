@@ -19,6 +19,7 @@ RUNS = {
     "spines": ("tests.soak.spines", "SIGKILLs of a spine at random moments, under load"),
     "moves": ("tests.soak.moves", "moves of links in a running fabric while jobs send"),
     "agents": ("tests.soak.agents", "SIGKILLs of agents at random moments"),
+    "tcp": ("tests.soak.tcp", "random pairs of jobs over the kernel's TCP"),
     "requests": ("tests.soak.requests", "random requests to a real service"),
     "strangers": ("tests.soak.strangers", "clients without a token that hold connections, against an operator"),
     "work": ("tests.soak.work", "job files at and over the limits to a real service, and the lag of its event loop"),

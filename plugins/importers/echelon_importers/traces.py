@@ -112,7 +112,8 @@ def assemble(
             name = names.get((rank, node.number))
             match node.does:
                 case Work():
-                    name = f"n{node.number}{_labelled(node.does.label)}-r{rank}"
+                    labelled = node.does.label and "-" + node_label(node.does.label)
+                    name = f"n{node.number}{labelled}-r{rank}"
                     made[name] = ComputeUnit(name, str(rank), node.does.duration_s)
                 case TracedTransfer(sends=False):
                     assert name is not None
@@ -166,9 +167,9 @@ def _collective(name: str, joined: Joined, group: tuple[str, ...], transfers: Tr
     return step
 
 
-def _labelled(label: str) -> str:
+def node_label(label: str) -> str:
     """Return a label as a part of a node's name."""
-    return label and "-" + re.sub(r"[^A-Za-z0-9_.]", "_", label)[-_LONGEST_LABEL:]
+    return re.sub(r"[^A-Za-z0-9_.]", "_", label)[-_LONGEST_LABEL:]
 
 
 def _with_matrix(step: Step, rows: Mapping[int, tuple[int, ...]]) -> CollectiveStep:

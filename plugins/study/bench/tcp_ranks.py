@@ -3,8 +3,8 @@
 Two equal jobs each have 300 ms to send over the bottleneck, and compute for as long or half as long, in one to eight
 micro-batches. `python -m plugins.study.bench.tcp_ranks` runs all cases in virtual time (four minutes of one processor)
 and prints the mean iteration over that of the same jobs over the shim; with the number of a column, for that column.
-With `--on namespaces` it runs the shim, `echelon` and the pause once each with the kernel's TCP (root; a minute a
-column).
+With `--on namespaces` it runs the shim, `echelon` and the pause `--runs` times each with the kernel's TCP (root; two
+minutes a column and run).
 """
 
 from __future__ import annotations
@@ -204,14 +204,18 @@ def main() -> None:
     parser.add_argument("columns", nargs="*", type=int)
     parser.add_argument("--on", choices=["namespaces"])
     parser.add_argument("--target", default="softswitch")
+    parser.add_argument("--runs", type=int, default=1)
     arguments = parser.parse_args()
     pairs = [PAIRS[column] for column in arguments.columns] or PAIRS
     if arguments.on:
-        paused = Mechanism("pause", recognition=PAUSE, transport=SMALL)
-        print("| | over the shim | `echelon` | window of 20 kB, pause |\n|---|---|---|---|")
+        names = ("`echelon`", "pause", "window of 20 kB, pause")
+        chosen = [None, *(each for each in MECHANISMS if each.name in names)]
+        print(f"| | over the shim | {' | '.join(names)} |\n|---|{'---|' * len(chosen)}")
         for pair in pairs:
-            seconds = [on_real_hosts(pair, each, arguments.target) for each in (None, Mechanism("echelon"), paused)]
-            print(f"| {pair} | {' | '.join(f'{each:.3f} s' for each in seconds)} |", flush=True)
+            rounds = [[on_real_hosts(pair, each, arguments.target) for each in chosen] for _ in range(arguments.runs)]
+            shim_s, *others_s = map(mean, zip(*rounds, strict=True))
+            ratios = " | ".join(f"{each_s / shim_s:.3f}" for each_s in others_s)
+            print(f"| {pair} | {shim_s:.3f} s | {ratios} |", flush=True)
         return
     print(f"| | {' | '.join(map(str, pairs))} | reordered |\n|---|{'---|' * (len(pairs) + 1)}")
     shim = [iteration_s(run_of(pair, None)) for pair in pairs]

@@ -74,10 +74,10 @@ def times_s(results: Path) -> dict[str, dict[str, float]]:
     }
 
 
-def scenario(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the scenario, whose fabric is in it, and whose files are named by whole paths."""
-    document: dict[str, Any] = yaml.safe_load(options.scenario.read_text())
-    here = options.scenario.resolve().parent
+def scenario(file: Path) -> dict[str, Any]:
+    """Return a scenario, whose fabric is in it, and whose files are named by whole paths."""
+    document: dict[str, Any] = yaml.safe_load(file.read_text())
+    here = file.resolve().parent
     for job in document["jobs"]:
         job["file"] = str(here / job["file"])
     if isinstance(document["fabric"], str):
@@ -86,7 +86,7 @@ def scenario(options: argparse.Namespace) -> dict[str, Any]:
         job: " ".join(str(here / word) if word.endswith(".py") else word for word in command.split())
         for job, command in document["commands"].items()
     }
-    return {**document, **yaml.safe_load(options.set)}
+    return document
 
 
 def with_jobs(document: Mapping[str, Any], names: Sequence[str], polled: bool = False) -> dict[str, Any]:
@@ -210,7 +210,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.scenario is None:
         options.scenario = SCENARIOS / f"torch_programs{'_10' * (options.target == 'bmv2')}.yaml"
-    {"alone": alone, "pairs": pairs}[options.what](options, scenario(options))
+    {"alone": alone, "pairs": pairs}[options.what](
+        options, {**scenario(options.scenario), **yaml.safe_load(options.set)}
+    )
 
 
 if __name__ == "__main__":

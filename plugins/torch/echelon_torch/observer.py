@@ -31,6 +31,8 @@ FORMAT = 1
 _MOST_CALLS = 20_000
 """The number of calls after which an observer ends that has seen no iteration end."""
 _WRAPPERS = ("module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
+_UNNAMED = ("undefined", "default_pg")
+"""What PyTorch calls process groups that the program has given no description."""
 _now = time.perf_counter
 _active: Observer | None = None
 
@@ -246,7 +248,11 @@ class Observer:
         name = str(group.group_name)
         if name not in self._groups:
             ranks = self._distributed.get_process_group_ranks(group)
-            self._groups[name] = {"ranks": list(ranks), "backend": str(self._distributed.get_backend(group))}
+            self._groups[name] = {
+                "ranks": list(ranks),
+                "backend": str(self._distributed.get_backend(group)),
+                "called": "" if group.group_desc in _UNNAMED else str(group.group_desc),
+            }
         return name
 
     def _in_backward(self) -> bool:

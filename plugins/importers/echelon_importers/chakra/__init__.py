@@ -25,7 +25,7 @@ from echelon.documents import DocumentError
 from echelon.quantities import shown
 from echelon_importers.chakra.wire import Value, WireNode, read_trace
 from echelon_importers.importer import Importer, ImportOptions, Source
-from echelon_importers.traces import Joined, TracedTransfer, TraceNode, Transfers, Work, assemble
+from echelon_importers.traces import Joined, TracedTransfer, TraceNode, Transfers, Work, assemble, node_label
 from echelon_importers.workload import CollectiveKind, ReadCounts, Workload
 
 _KINDS = ("INVALID", "METADATA", "MEM_LOAD", "MEM_STORE", "COMP", "COMM_SEND", "COMM_RECV", "COMM_COLL")
@@ -128,7 +128,9 @@ class Chakra(Importer[ChakraOptions]):
         if name and groups:
             if name not in groups:
                 raise _fault(source, node.number, f"no communicator is called {shown(name)}", "add it to the file")
-            label, members = "pg", groups[name]
+            # A number follows, which tells groups of one label apart.
+            called = node_label(str(node.attributes.get("label", "")))
+            label, members = called.rstrip("0123456789") or "pg", groups[name]
         else:
             label, members = "all", self._involved(source, ranks, node)
         if kind == "all-gather":

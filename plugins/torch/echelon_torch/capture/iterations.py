@@ -35,6 +35,8 @@ class Operation:
     """The call in the first of those iterations."""
     ranks: tuple[int, ...]
     backend: str
+    called: str
+    """What the program calls the group; empty: nothing."""
     size_bytes: Variation
     parts: tuple[int, ...] | None
     """The mean bytes to each rank of the group."""
@@ -185,6 +187,7 @@ def _operation(calls: Sequence[Call], groups: Mapping[str, Group]) -> Operation:
         first,
         group.ranks,
         group.backend,
+        group.called,
         Variation.of([call.bytes for call in calls]),
         parts,
         Variation.of(took) if len(took) == len(calls) else None,

@@ -27,6 +27,8 @@ class Group(Section):
     ranks: Annotated[tuple[_Rank, ...], Field(min_length=1)]
     """The ranks of the job, in the order in which the group numbers them."""
     backend: str
+    called: str = ""
+    """What the program or a device mesh calls it (`group_desc`); empty: nothing."""
 
 
 class Call(Section):

@@ -121,6 +121,8 @@ def _communication(rank: int, operation: Operation) -> Iterator[tuple[int, dict[
             "comm_size": size,
             "pg_name": group_name(operation),
         }
+        if operation.called:
+            attributes["label"] = operation.called
         if operation.parts is not None:
             attributes["comm_parts"] = operation.parts
         yield _COLLECTIVE, attributes

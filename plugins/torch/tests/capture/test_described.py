@@ -195,6 +195,8 @@ def test_hosts_of_several_ranks_are_silent_while_these_talk_to_each_other(tmp_pa
     ranks = [Rank(number, 4, groups) for number in range(4)]
     for own in ranks:
         tp, dp = ("tp", "tp2")[own.rank // 2], ("dp", "dp2")[own.rank % 2]
+        for name, group in own.groups.items():
+            group["called"] = f"mesh_{name}"
         for _ in range(3):
             for backward in (False, True):
                 own.compute(0.1)
@@ -209,6 +211,7 @@ def test_hosts_of_several_ranks_are_silent_while_these_talk_to_each_other(tmp_pa
     assert done.exit_code == 0, done.output
     spec = load_job_spec(job)
     assert (spec.workers, spec.recognition.iterations) == (("h1", "h2"), "silence")
+    assert set(yaml.safe_load(job.read_text())["graph"]["groups"]) == {"mesh_tp0", "mesh_tp1", "mesh_dp0", "mesh_dp1"}
     made = echelon.build_job(spec)
     assert sum(flow.size_bytes for flow in made.flows if flow.size_bytes > 1) == 2 * 2 * 10**6
     # From the end of the late rank's gradient: twice 100 ms of computing, and two sums of 500 ms each.

@@ -62,6 +62,8 @@ def test_sequence_parallelism_and_activations_that_are_computed_again(tmp_path: 
     assert done.returncode == 0, done.stderr
     described = json.loads(done.stdout)
     assert [each["paradigm"] for each in described["paradigms"]] == ["tensor"]
+    groups = json.loads((Path(described["directory"]) / "rank-0.json").read_text())["groups"]
+    assert "mesh_tp" in [each["called"] for each in groups.values()]
     part = 16 * 64 * 4
     sizes = {
         (each["kind"], each["bytes"]["median"]) for each in described["operations"] if each["bytes"]["median"] >= part
