@@ -14,7 +14,7 @@ from echelon_torch import observe
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
-alone = dist.new_group([1])
+alone = dist.new_group([1], group_desc="odd ranks")
 ten, four = torch.zeros(10), torch.zeros(4)
 wait = dist.Work.wait
 
