@@ -23,7 +23,14 @@ from typing import Any, cast
 
 from echelon.allocation import Number
 from echelon.execution import IterationRecord, JobRecord, Span
-from echelon.lab.scenarios.results import Observed, ObservedComputing, ObservedOperation, PolicyRun, SwitchStats
+from echelon.lab.scenarios.results import (
+    ChosenPlan,
+    Observed,
+    ObservedComputing,
+    ObservedOperation,
+    PolicyRun,
+    SwitchStats,
+)
 from echelon.lab.traffic.outcome import FlowOutcome
 from echelon.lab.traffic.schedule import PacedFlow, ScheduledFlow
 from echelon.p4program import program
@@ -176,6 +183,7 @@ def run_from_json(document: Mapping[str, Any]) -> PolicyRun:
             )
             for job, of in run["observed"].items()
         },
+        [ChosenPlan(tuple(plan["jobs"]), plan["plan"], plan["slowdowns"]) for plan in run["plans"]],
     )
 
 

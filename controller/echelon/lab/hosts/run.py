@@ -114,7 +114,7 @@ def run(
         service.wait_settled()
         traffic.wait_ready()
         shown.doing(f"{label}: installing {counted(len(scenario.jobs), 'job')}")
-        numbers, paths = _register(service, scenario), service.paths()
+        numbers, paths, plans = _register(service, scenario), service.paths(), service.plans()
         rules = None
         if not TARGETS[target].ranks:
             rules = marking.emulated(service.ranked_at_hosts(job.name for job in emulated(scenario)))
@@ -123,7 +123,7 @@ def run(
         running = _Run(scenario, progress, hosts, switches, service, workers, traffic, shown, label)
         with nullcontext() if watch is None else watch(service.url):
             measured = running.run(directory, numbers, paths, others, rules)
-        return replace(measured, paths=_with_observed(paths, measured))
+        return replace(measured, paths=_with_observed(paths, measured), plans=plans)
 
 
 def check(scenario: Scenario) -> None:

@@ -19,6 +19,7 @@ from echelon.client import Client, ClientError
 from echelon.errors import RunError
 from echelon.fabric.model import Fabric
 from echelon.jobs.spec import JobSpec
+from echelon.lab.scenarios.results import ChosenPlan
 from echelon.lab.scenarios.scenario import PolicyChoice
 from echelon.lowering.at_hosts import HostRule
 from echelon.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred, said, start
@@ -189,6 +190,16 @@ class ServiceProcess:
         except ClientError as error:
             self.check()
             raise RunError(f"the controller does not tell how hosts rank: {error.reason}") from None
+
+    def plans(self) -> Sequence[ChosenPlan]:
+        """Return what the policy has chosen for jobs that share links. Raises `RunError`."""
+        try:
+            with self.client() as client:
+                why = client.plan(why=True).why
+        except ClientError as error:
+            self.check()
+            raise RunError(f"the controller does not tell why its plan is as it is: {error.reason}") from None
+        return [ChosenPlan(choice.jobs, choice.plan, choice.slowdowns) for choice in why]
 
     def holdings(self) -> Mapping[str, tuple[int, int]]:
         """Return the table entries and the flow events reported, by switch. Raises `RunError`."""

@@ -13,6 +13,8 @@
                  "start_s", "finish_s", "ideal_finish_s", "tardiness_s"}],
       "computes": [{"name", "iteration", "worker", "kind", "micro_batch", "start_s", "finish_s"}]}},
    "switches": {SWITCH: {"packets_in", "packets_out", "packets_dropped", "entries", "digests"}},
+   "plans": [{"jobs": [JOB], "plan": NAME,          what a policy that simulates plans has chosen for some jobs
+              "slowdowns": {JOB: RATIO}}],          mean iteration time / alone, as simulated; empty: it was not
    "traffic": {SOURCE: {...}}}}}     of cross traffic: the fields of `lab.traffic.outcome.TrafficSummary`, and the
                                      time that they are about: "from_s", "to_s"
 ```
@@ -68,6 +70,16 @@ class SwitchStats:
 
 
 @dataclass(frozen=True, slots=True)
+class ChosenPlan:
+    """What a policy that simulates plans has chosen for jobs that share links."""
+
+    jobs: tuple[str, ...]
+    plan: str
+    slowdowns: Mapping[str, float] = field(default_factory=dict)
+    """The simulated mean iteration time over that alone, by job; empty: it was not simulated."""
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyRun:
     """The measurements of a target under one policy; times in seconds from the beginning of the run."""
 
@@ -86,6 +98,8 @@ class PolicyRun:
     are missing."""
     observed: Mapping[str, Observed] = field(default_factory=dict)
     """What ranks have told, of jobs whose workers are programs. Their records have no flows and compute units."""
+    plans: Sequence[ChosenPlan] = ()
+    """On real hosts, the plans when the run began."""
 
 
 def assemble(
@@ -109,6 +123,9 @@ def assemble(
         label: {
             "jobs": jobs[label],
             "switches": {name: asdict(stats) for name, stats in run.switches.items()},
+            "plans": [
+                {"jobs": list(of.jobs), "plan": of.plan, "slowdowns": _rounded_fields(of.slowdowns)} for of in run.plans
+            ],
             "traffic": {
                 name: _rounded_fields({**asdict(summary), "from_s": 0.0, "to_s": end_s})
                 for name, summary in traffic[label].items()

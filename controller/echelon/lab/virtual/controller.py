@@ -24,6 +24,7 @@ from echelon.control.planning import Planner
 from echelon.control.records import COLLECTIONS, Changes, CollectionName, Document, Snapshot
 from echelon.fabric.model import Fabric
 from echelon.jobs.spec import JobSpec
+from echelon.lab.scenarios.results import ChosenPlan
 from echelon.lowering.at_hosts import HostRule
 from echelon.lowering.capabilities import Capabilities
 from echelon.lowering.lower import DIGEST
@@ -236,6 +237,19 @@ class VirtualController(MachineLoop):
         """Return the plan that is written to the switches."""
         assert self.machine.in_force is not None
         return self.machine.in_force.planned.plan
+
+    @property
+    def plans(self) -> Sequence[ChosenPlan]:
+        """Return what the policy has chosen for jobs that share links."""
+        searches = self.machine.searches
+        return [
+            ChosenPlan(
+                tuple(sorted(group)),
+                label,
+                searches.chosen[group].choice.best.slowdowns if group in searches.chosen else {},
+            )
+            for group, label in searches.plans.items()
+        ]
 
     # -- events --------------------------------------------------------------------------------------------------------
 

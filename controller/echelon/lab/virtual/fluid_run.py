@@ -8,9 +8,9 @@ from fractions import Fraction
 from echelon.errors import RunError
 from echelon.fluid import BackgroundFlow, FluidError, Windows, simulate
 from echelon.lab.endhosts.shim import ACK_BYTES
-from echelon.lab.scenarios.results import PolicyRun
+from echelon.lab.scenarios.results import ChosenPlan, PolicyRun
 from echelon.lab.scenarios.scenario import Scenario
-from echelon.policies.base import Policy
+from echelon.policies.base import Policy, Searching
 
 
 def run(
@@ -36,12 +36,12 @@ def run(
             f"policy {label}: cross traffic ('{scenario.traffic[0].name}') uses TCP, which needs packets, and this "
             "target has none (use --target softswitch, or background traffic at a constant rate)"
         )
-    transport = scenario.transport
+    transport, policy = scenario.transport, make()
     try:
         result = simulate(
             scenario.jobs,
             scenario.fabric,
-            make(),
+            policy,
             scenario.iterations if end_s is None else None,
             believed=scenario.believed_jobs,
             background=[
@@ -58,4 +58,9 @@ def run(
         )
     except FluidError as error:
         raise RunError(f"policy {label}: {error}") from error
-    return PolicyRun(result.jobs, paths=result.plan.paths)
+    found = policy.choices if isinstance(policy, Searching) else {}
+    plans = [
+        ChosenPlan(tuple(sorted(group)), of.candidate.label, of.choice.best.slowdowns if of.choice else {})
+        for group, of in found.items()
+    ]
+    return PolicyRun(result.jobs, paths=result.plan.paths, plans=plans)

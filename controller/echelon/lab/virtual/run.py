@@ -149,6 +149,7 @@ def _run(
             emulator.retransmitted_packets,
             controller.plan.paths,
             emulator.traffic.outcomes,
+            plans=controller.plans,
         )
 
 
