@@ -267,7 +267,7 @@ class Machine:
                 return [*told, *self._save_links(order, now)]
             case events.PlanMade(planned):
                 work = self._pipeline.work
-                told = self.searches.improved(work.group) if isinstance(work, effects.Improve) else []
+                told = self.searches.improved(work.group, planned.instead) if isinstance(work, effects.Improve) else []
                 return [*told, *self._pipeline.made(planned)]
             case events.PlanFailed(problem):
                 return self._plan_failed(problem)

@@ -107,6 +107,15 @@ class PlanRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Instead:
+    """What a group of jobs is planned by, because switches cannot carry what is best."""
+
+    choice: Choice[Labelled]
+    problem: str
+    """The reason why the best is not in force."""
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A plan and what it means for every switch."""
 
@@ -132,6 +141,8 @@ class Planned:
     steps: tuple[Mapping[str, Intent], ...] = ()
     """The intents by which switches come to the plan, one after the other, where flows take other paths
     (`echelon.lowering.loop_free`). They have the versions before that of the plan."""
+    instead: Instead | None = None
+    """What a better plan was made of, in place of what the search has found."""
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -161,6 +172,8 @@ PAST_GROUPS = 32
 """The most results that are kept of groups which other jobs have joined since."""
 
 
+MOST_REFUSED = 4
+"""The number of results of a search that are tried, if switches cannot carry them."""
 PAST_PLANS = 64
 """The number of plans whose versions are known."""
 
@@ -349,19 +362,31 @@ class Planner:
             raise PlanningError(f"policy {self._asked.name} failed: {type(error).__name__}: {error}") from error
 
     def improve(self, group: Group, last: Planned, fabric: Fabric) -> Planned:
-        """Return the plan of the same jobs with what was adopted for a group.
+        """Return the plan of the same jobs with what was adopted for a group, or with the next best that switches can
+        carry (`Planned.instead`).
 
-        Raises `PlanningError` if switches cannot carry it; then it is as if it had not been adopted.
+        Raises `PlanningError` if they can carry none of the first; then it is as if nothing had been adopted.
         """
         assert self._chosen is not None
         spent, policy = _Spent(), self._asked
-        try:
-            made = self._attempt(last.registered, PlanRequest(last.registered, fabric, self._chosen), spent)
-        except PlanningError:
-            if isinstance(policy, Searching):
-                policy.reject(group)
-            raise
-        return self._planned(made, last.registered, last.problems, spent)
+        refused: PlanningError | None = None
+        instead: Choice[Labelled] | None = None
+        for _ in range(MOST_REFUSED):
+            try:
+                made = self._attempt(last.registered, PlanRequest(last.registered, fabric, self._chosen), spent)
+            except PlanningError as error:
+                refused = refused or error
+                instead = policy.reject(group) if isinstance(policy, Searching) else None
+                # What is in force already needs no plan.
+                if instead is None or not policy.adopt(group, instead):
+                    raise refused from None
+            else:
+                planned = self._planned(made, last.registered, last.problems, spent)
+                return planned if instead is None else replace(planned, instead=Instead(instead, str(refused)))
+        if isinstance(policy, Searching):
+            policy.reject(group)
+        assert refused is not None
+        raise refused
 
     # -- what survives a restart ---------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from echelon.control.effects import Effect, PlanningWork, Save, SetAlarm
 from echelon.control.events import Alarm, Instant
 from echelon.control.facts import NumbersUnsaved
 from echelon.control.lines import SwitchLine
-from echelon.control.planning import PAST_GROUPS, DueSearch, Planned, Planner, PlanningError
+from echelon.control.planning import PAST_GROUPS, DueSearch, Instead, Planned, Planner, PlanningError
 from echelon.control.records import Changes, Document, Key
 from echelon.fabric.model import Fabric
 from echelon.lowering.trees import EVERYWHERE
@@ -282,9 +282,12 @@ class Searches:
         self._watches[group] = _Watch(patience)
         return ([], effects.Improve(planner, group, last, fabric)) if differs else (self.improved(group), None)
 
-    def improved(self, group: Group) -> list[Effect]:
-        """Return the fact that the plan that was chosen for a group is in force."""
-        return [_plan_chosen(tuple(sorted(group)), self.chosen[group])]
+    def improved(self, group: Group, instead: Instead | None = None) -> list[Effect]:
+        """Return the fact that the plan that was chosen for a group is in force, or another one in its place."""
+        if instead is None:
+            return [_plan_chosen(tuple(sorted(group)), self.chosen[group])]
+        chosen = self.chosen[group] = replace(self.chosen[group], choice=instead.choice, problem=instead.problem)
+        return [facts.NoPlanChosen(tuple(sorted(group)), instead.problem), _plan_chosen(tuple(sorted(group)), chosen)]
 
     def rejected(self, group: Group, problem: str) -> list[Effect]:
         """Note that switches cannot carry the plan that was chosen for a group."""

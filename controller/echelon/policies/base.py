@@ -137,8 +137,9 @@ class Searching(Protocol):
     def adopt(self, group: Group, choice: Any) -> bool:
         """Follow the result of a search. Return whether the next plan differs."""
 
-    def reject(self, group: Group) -> None:
-        """Take back what `adopt` did last for the group, because the switches cannot carry it."""
+    def reject(self, group: Group) -> Choice[Labelled] | None:
+        """Take back what `adopt` did last for the group, because the switches cannot carry it. Return the next best
+        result of the same search, if there is one."""
 
     @property
     def choices(self) -> Mapping[Group, GroupPlan[Labelled]]:

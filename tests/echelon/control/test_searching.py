@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -27,18 +27,22 @@ IMPOSSIBLE = CandidatePlan(policy="there-is-none")
 
 
 class Told:
-    """A search that finds what a test says, or nothing."""
+    """A search that finds what a test says, or nothing; and behind that, other candidates."""
 
-    def __init__(self, search: PlanSearch, found: CandidatePlan | None, slowdown: float) -> None:
+    def __init__(
+        self, search: PlanSearch, found: CandidatePlan | None, slowdown: float, others: Sequence[CandidatePlan] = ()
+    ) -> None:
         self.group = search.group
         self._found = found
         self._slowdown = slowdown
+        self._others = others
 
     def run(self) -> Choice[CandidatePlan]:
         if self._found is None:
             raise PlanError("no plan can be simulated")
         best = Prediction(self._found, dict.fromkeys(self.group, self._slowdown), 1.1 * self._slowdown, 4)
-        return Choice(best, (best,))
+        worse = (Prediction(other, best.slowdowns, 2 * best.score, 4) for other in self._others)
+        return Choice(best, (best, *worse))
 
 
 class Scripted(Echelon):
@@ -46,16 +50,18 @@ class Scripted(Echelon):
 
     name = "scripted"
 
-    def __init__(self, finds: list[CandidatePlan | None], slowdown: float = 1.0) -> None:
+    def __init__(
+        self, finds: list[CandidatePlan | None], slowdown: float = 1.0, others: Sequence[CandidatePlan] = ()
+    ) -> None:
         super().__init__()
-        self._finds, self._slowdown = finds, slowdown
+        self._finds, self._slowdown, self._others = finds, slowdown, others
         self.starts_s: list[Mapping[str, float]] = []
         """What was known of phases, of each call."""
 
     def searches(self, *args: Any, **others: Any) -> list[Any]:
         self.starts_s.append(args[3])
         found = super().searches(*args, **others)
-        return [Told(search, self._finds[0], self._slowdown) for search in found]
+        return [Told(search, self._finds[0], self._slowdown, self._others) for search in found]
 
     def adopt(self, group: frozenset[str], choice: Choice[CandidatePlan]) -> bool:
         self._finds[1:] and self._finds.pop(0)
@@ -67,14 +73,16 @@ def fabric() -> Fabric:
     return two_by_two()
 
 
-def world_of(fabric: Fabric, *finds: CandidatePlan | None, slowdown: float = 1.0) -> tuple[World, list[Scripted]]:
+def world_of(
+    fabric: Fabric, *finds: CandidatePlan | None, slowdown: float = 1.0, others: Sequence[CandidatePlan] = ()
+) -> tuple[World, list[Scripted]]:
     """Return a world at rest with two jobs that share links, and the policies that it has made; no search is run."""
     made: list[Scripted] = []
 
     def make(chosen: ChosenPolicy) -> Any:
         if chosen.name != Scripted.name:
             return registered_policy(chosen)
-        made.append(Scripted(list(finds), slowdown))
+        made.append(Scripted(list(finds), slowdown, others))
         return made[-1]
 
     world = World(fabric, policy=Scripted.name, make_policy=make)
@@ -272,6 +280,35 @@ def test_a_plan_that_switches_cannot_carry_replaces_nothing(fabric: Fabric) -> N
     assert world.in_plan() == {"a", "b", "c"}
     search(world)
     assert labels(world) == {"fair"}
+
+
+def test_the_next_best_plan_that_switches_can_carry_replaces_one_that_they_cannot(fabric: Fabric) -> None:
+    world, _ = world_of(fabric, IMPOSSIBLE, others=(CandidatePlan(policy="nor-this"), FAIR, SRPT))
+    search(world)
+    assert labels(world) == {"fair"}
+    assert not world.machine.searching
+    [chosen] = world.machine.searches.chosen.values()
+    assert chosen.choice.best.candidate == FAIR
+    assert "there-is-none" in str(chosen.problem)
+    told = [type(fact) for fact in world.facts if isinstance(fact, NoPlanChosen | PlanChosen)]
+    assert told == [NoPlanChosen, PlanChosen]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [(NOTHING_BETTER, FAIR), tuple(CandidatePlan(policy=f"none-{number}") for number in range(9))],
+    ids=["next", "none"],
+)
+def test_a_plan_in_force_stays_if_it_is_the_next_best_or_none_can_be_carried(
+    fabric: Fabric, others: Sequence[CandidatePlan]
+) -> None:
+    world, _ = world_of(fabric, IMPOSSIBLE, others=others)
+    before, at_once = labels(world), plan(world)
+    search(world)
+    assert (labels(world), plan(world)) == (before, at_once)
+    told = [type(fact) for fact in world.facts if isinstance(fact, NoPlanChosen | PlanChosen)]
+    assert told == [NoPlanChosen]
+    assert not world.machine.searching
 
 
 def test_a_search_without_a_result_is_not_made_again_for_the_same(fabric: Fabric) -> None:

@@ -29,7 +29,7 @@ from echelon.policies.orders import JobFacts, Levels, Order, next_overtaking_s
 from echelon.policies.references import Dues, References, latest_alone_s
 from echelon.policies.tardiness import EffectiveTardiness
 from echelon.rankings.base import Ranking
-from echelon.rankings.deadline import GRAINS_OF_UNIT, Deadline
+from echelon.rankings.deadline import GRAINS_OF_UNIT, LEAST_LEFT_SHIFT, Deadline
 from echelon.rankings.fixed import Fixed
 
 SEPARATION = Fraction(2, 1000)
@@ -210,7 +210,11 @@ def _ranked(
 def _left_shifts(
     job: Job, paths: Paths, due_s: Mapping[str, Fraction], levels: Levels, capacities: Mapping[Link, Fraction]
 ) -> dict[str, int]:
-    """Return, by flow, the shift that takes off about `levels.left` times the microseconds that the bytes left take."""
+    """Return, by flow, the shift that takes off about `levels.left` times the microseconds that the bytes left take.
+
+    Each byte of a word that is due together with long flows would stand for more time than switches can count. It takes
+    off a millisecond at most, so such a word goes before those.
+    """
     busy_s: dict[tuple[Fraction, Link], float] = defaultdict(float)
     if levels.together:
         for flow in job.flows:
@@ -225,5 +229,5 @@ def _left_shifts(
             takes_s = max(busy_s[due_s[flow.name], link] for link in links) / flow.size_bytes
         else:
             takes_s = 1 / float(min(capacities[link] for link in links))
-        shifts[flow.name] = -round(log2(levels.left * takes_s * 1_000_000))
+        shifts[flow.name] = max(LEAST_LEFT_SHIFT, -round(log2(levels.left * takes_s * 1_000_000)))
     return shifts

@@ -202,10 +202,16 @@ class Echelon:
         self._found[group] = GroupPlan(choice.best.candidate, choice, before.candidate)
         return before.candidate != choice.best.candidate
 
-    def reject(self, group: Group) -> None:
-        """Go back to the plan of a group before `adopt`, because switches cannot carry the chosen one."""
+    def reject(self, group: Group) -> Choice[CandidatePlan] | None:
+        """Go back to the plan of a group before `adopt`, because switches cannot carry the chosen one.
+
+        Return the choice of the next best of those that were simulated, if there is one.
+        """
         found = self._found[group]
         self._found[group] = GroupPlan(found.before or self._at_once, found.choice)
+        tried = found.choice.tried if found.choice else ()
+        left = tuple(one for one in tried if one.candidate != found.candidate)
+        return Choice(left[0], left) if left and left[0].slowdowns else None
 
     @property
     def choices(self) -> Mapping[Group, GroupPlan[CandidatePlan]]:
