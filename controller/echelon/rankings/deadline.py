@@ -25,8 +25,6 @@ from echelon.rankings.in_switches import (
 
 _RANK_BITS = 48
 """Width of a rank in a switch, which is two's complement."""
-LEAST_LEFT_SHIFT = -10
-"""A `Deadline.left_shift` that all kinds of switches have."""
 _FACTOR_BITS = 32
 """Width of the factor by which a switch multiplies a tardiness to get a rank."""
 

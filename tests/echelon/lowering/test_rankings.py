@@ -6,12 +6,15 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from echelon.lab.scenarios.scenario import load_scenario
 from echelon.p4program import constants
+from echelon.policies.echelon.candidates import RULES, CandidatePlan
 from echelon.rankings.attained import Attained
 from echelon.rankings.deadline import Deadline, Relative
 from echelon.rankings.in_switches import TICKS, LevelProfile, RankShifts, Units
@@ -425,3 +428,16 @@ def test_a_unit_that_no_shift_makes_is_refused(unit_s: Fraction) -> None:
     relative = Relative(unit_s, Fraction(0), Fraction(0), Fraction(1), (Fraction(1, 10),))
     with pytest.raises(ValueError):
         Deadline("e", Fraction(0), (), relative=relative).action(Numbers(NARROW))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_can_be_carried_for_jobs_that_send_words_beside_long_flows(rule: str) -> None:
+    """Gloo's words of one byte are due together with gradients."""
+    scenario = load_scenario(Path(__file__).parents[3] / "topologies" / "scenarios" / "torch_programs.yaml")
+    candidate = CandidatePlan(rule)
+    plan = candidate.plan(candidate.planner(), scenario.jobs, scenario.fabric, None, {})
+    ranked = [flow.ranking for flow in plan.flows if isinstance(flow.ranking, Deadline)]
+    assert len(ranked) > 100
+    for ranking in ranked:
+        for units in (WIDE, NARROW):
+            assert ranking.action(Numbers(units)).arguments["left_shift"] >= 0

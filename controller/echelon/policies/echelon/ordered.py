@@ -29,13 +29,15 @@ from echelon.policies.orders import JobFacts, Levels, Order, next_overtaking_s
 from echelon.policies.references import Dues, References, latest_alone_s
 from echelon.policies.tardiness import EffectiveTardiness
 from echelon.rankings.base import Ranking
-from echelon.rankings.deadline import GRAINS_OF_UNIT, LEAST_LEFT_SHIFT, Deadline
+from echelon.rankings.deadline import GRAINS_OF_UNIT, Deadline
 from echelon.rankings.fixed import Fixed
 
 SEPARATION = Fraction(2, 1000)
 """The units of a relative rank by which one job goes before the next, if nothing else tells them apart. Copies of a job
 that start together are then at different levels. It is small against all steps of levels but the first, and against
 what the memory of one delay adds."""
+FEW = 1 / 16
+"""The part of the bytes that are due together on a link below which a flow has few of them."""
 _PLACES = 8
 
 
@@ -212,8 +214,9 @@ def _left_shifts(
 ) -> dict[str, int]:
     """Return, by flow, the shift that takes off about `levels.left` times the microseconds that the bytes left take.
 
-    Each byte of a word that is due together with long flows would stand for more time than switches can count. It takes
-    off a millisecond at most, so such a word goes before those.
+    With `levels.together`, those are the bytes of all flows of the job that are due at the same time. A flow that has
+    few of them hardly delays the others, so its own do not count. A byte of Gloo's words, which announce gradients,
+    would also stand for more time than switches can count.
     """
     busy_s: dict[tuple[Fraction, Link], float] = defaultdict(float)
     if levels.together:
@@ -226,8 +229,11 @@ def _left_shifts(
         if not links or not flow.size_bytes or flow.name not in due_s:
             continue
         if levels.together:
-            takes_s = max(busy_s[due_s[flow.name], link] for link in links) / flow.size_bytes
+            all_s, line_Bps = max((busy_s[due_s[flow.name], link], float(capacities[link])) for link in links)  # noqa: N806
+            if flow.size_bytes < FEW * all_s * line_Bps:
+                continue
+            takes_s = all_s / flow.size_bytes
         else:
             takes_s = 1 / float(min(capacities[link] for link in links))
-        shifts[flow.name] = max(LEAST_LEFT_SHIFT, -round(log2(levels.left * takes_s * 1_000_000)))
+        shifts[flow.name] = -round(log2(levels.left * takes_s * 1_000_000))
     return shifts
