@@ -218,6 +218,20 @@ def test_jobs_that_share_links_are_one_group(seed: int) -> None:
     assert set(policy.choices) == {frozenset(part & names) for part in networkx.connected_components(graph)}
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_jobs_that_come_one_after_the_other_are_planned_as_those_that_come_at_once(seed: int) -> None:
+    """The plan of a job that shared no links is no choice to stay with."""
+    jobs, fabric = mix(seed, 3), pairs(3)
+    one_by_one, at_once = Echelon(), Echelon()
+    for count in (1, 2, 3):
+        plan = one_by_one.plan(jobs[:count], fabric)
+    assert plan == at_once.plan(jobs, fabric)
+    for policy in (one_by_one, at_once):
+        [found] = policy.searches(jobs, fabric)
+        policy.adopt(found.group, found.run())
+    assert one_by_one.plan(jobs, fabric) == at_once.plan(jobs, fabric)
+
+
 def test_jobs_without_flows_are_alone() -> None:
     """They share no link, so that no two of them are a group."""
     jobs = [Job(f"job{n}", (ComputeUnit("c", f"a{n}", Fraction(1)),), (), ()) for n in range(2)]

@@ -264,7 +264,8 @@ class Echelon:
     def _planned_by(
         self, jobs: Sequence[Job], fabric: Fabric, routes: Mapping[str, Routes]
     ) -> dict[Group, GroupPlan[CandidatePlan]]:
-        """Return the groups of jobs, each with its plan: a new group goes on with that of most of its jobs."""
+        """Return the groups of jobs, each with its plan: a new group goes on with that of most of its jobs, if it was
+        chosen."""
         names = [job.name for job in jobs]
         links = self._links.update(
             dict(zip(names, zip(jobs, repeat(fabric), map(routes.__getitem__, names)), strict=True))
@@ -278,7 +279,9 @@ class Echelon:
                     for former in self._groups:
                         of |= dict.fromkeys(former, former)
                 [(closest, _)] = Counter(map(of.get, filter(of.__contains__, group))).most_common(1) or [(None, 0)]
-                known = GroupPlan(self._at_once if closest is None else self._found[closest].candidate)
+                former_plan = self._at_once if closest is None else self._found[closest].candidate
+                # That of a job which shared no links was not chosen.
+                known = GroupPlan(self._at_once if former_plan == ALONE else former_plan)
             if len(group) == 1 and self._parameters.plan == "auto":
                 known = GroupPlan(ALONE)
             out[group] = known
