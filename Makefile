@@ -160,6 +160,7 @@ soak: $(STAMP)
 	$(RUN)/python -m tests.soak agents --kills 200
 	$(RUN)/python -m tests.soak requests --requests 100000
 	$(RUN)/python -m tests.soak work --files 10000
+	$(RUN)/python -m tests.soak tcp
 	$(RUN)/python -m tests.soak lying --rpcs 100000
 
 # About two minutes of them, from the seed SEED on: what each commit is tried with, each with another seed. With fewer
