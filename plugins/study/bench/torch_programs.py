@@ -51,8 +51,6 @@ class Case:
             file.write_text(yaml.safe_dump(dict(self.document), sort_keys=False))
             loaded = load_scenario(file)
         policy = Echelon(Echelon.Parameters(phases="unknown"))
-        # The service hears of one job after the other, and simulates the plan of the first for both, too.
-        policy.plan(loaded.jobs[:1], loaded.fabric)
         policy.best_plan(loaded.jobs, loaded.fabric)
         [choice] = [of.choice for of in policy.choices.values()]
         return {} if choice is None else {each.candidate.label: dict(each.slowdowns) for each in choice.tried}
