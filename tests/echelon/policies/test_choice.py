@@ -219,13 +219,13 @@ def test_jobs_that_share_links_are_one_group(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_jobs_that_come_one_after_the_other_are_planned_as_those_that_come_at_once(seed: int) -> None:
+def test_what_is_chosen_for_jobs_that_come_one_after_the_other_is_as_if_they_came_at_once(seed: int) -> None:
     """The plan of a job that shared no links is no choice to stay with."""
     jobs, fabric = mix(seed, 3), pairs(3)
     one_by_one, at_once = Echelon(), Echelon()
     for count in (1, 2, 3):
-        plan = one_by_one.plan(jobs[:count], fabric)
-    assert plan == at_once.plan(jobs, fabric)
+        one_by_one.plan(jobs[:count], fabric)
+    at_once.plan(jobs, fabric)
     for policy in (one_by_one, at_once):
         [found] = policy.searches(jobs, fabric)
         policy.adopt(found.group, found.run())

@@ -165,6 +165,8 @@ class Echelon:
             if len(group) < 2 or (found.choice is not None and not group & anew):
                 continue
             members = [job for job in jobs if job.name in group] if len(group) < len(jobs) else jobs
+            # That of a job which shared no links was not chosen.
+            in_force = self._at_once if found.candidate == ALONE else found.candidate
             steps = sum(len(job.computes) + len(job.flows) for job in members)
             if steps > MOST_STEPS:
                 problem = f"jobs with {steps:,} steps are too large for a search, which takes at most {MOST_STEPS:,}"
@@ -179,8 +181,8 @@ class Echelon:
                     fabric,
                     candidates(several),
                     self._doubt,
-                    found.candidate,
-                    loyal=found.choice is not None or found.candidate != self._at_once,
+                    in_force,
+                    loyal=found.choice is not None or in_force != self._at_once,
                     limit=self._parameters.limit,
                     starts_s=starts_s or {},
                     paths=_Given(self._kept.route(fabric, members)),
@@ -264,8 +266,7 @@ class Echelon:
     def _planned_by(
         self, jobs: Sequence[Job], fabric: Fabric, routes: Mapping[str, Routes]
     ) -> dict[Group, GroupPlan[CandidatePlan]]:
-        """Return the groups of jobs, each with its plan: a new group goes on with that of most of its jobs, if it was
-        chosen."""
+        """Return the groups of jobs, each with its plan: a new group goes on with that of most of its jobs."""
         names = [job.name for job in jobs]
         links = self._links.update(
             dict(zip(names, zip(jobs, repeat(fabric), map(routes.__getitem__, names)), strict=True))
@@ -279,9 +280,7 @@ class Echelon:
                     for former in self._groups:
                         of |= dict.fromkeys(former, former)
                 [(closest, _)] = Counter(map(of.get, filter(of.__contains__, group))).most_common(1) or [(None, 0)]
-                former_plan = self._at_once if closest is None else self._found[closest].candidate
-                # That of a job which shared no links was not chosen.
-                known = GroupPlan(self._at_once if former_plan == ALONE else former_plan)
+                known = GroupPlan(self._at_once if closest is None else self._found[closest].candidate)
             if len(group) == 1 and self._parameters.plan == "auto":
                 known = GroupPlan(ALONE)
             out[group] = known
