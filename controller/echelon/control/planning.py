@@ -365,28 +365,26 @@ class Planner:
         """Return the plan of the same jobs with what was adopted for a group, or with the next best that switches can
         carry (`Planned.instead`).
 
-        Raises `PlanningError` if they can carry none of the first; then it is as if nothing had been adopted.
+        Raises `PlanningError` if they cannot carry the first few either, or the next best is in force; then it is as if
+        nothing had been adopted.
         """
+        policy = self._asked
         assert self._chosen is not None
-        spent, policy = _Spent(), self._asked
+        assert isinstance(policy, Searching)
+        spent, best = _Spent(), policy.choices[group].candidate.label
         refused: PlanningError | None = None
         instead: Choice[Labelled] | None = None
-        for _ in range(MOST_REFUSED):
+        for tries_left in reversed(range(MOST_REFUSED)):
             try:
                 made = self._attempt(last.registered, PlanRequest(last.registered, fabric, self._chosen), spent)
+                break
             except PlanningError as error:
-                refused = refused or error
-                instead = policy.reject(group) if isinstance(policy, Searching) else None
-                # What is in force already needs no plan.
-                if instead is None or not policy.adopt(group, instead):
+                refused = refused or PlanningError(f"{best}: {error}", error.job, code=error.code)
+                instead = policy.reject(group)
+                if not tries_left or instead is None or not policy.adopt(group, instead):
                     raise refused from None
-            else:
-                planned = self._planned(made, last.registered, last.problems, spent)
-                return planned if instead is None else replace(planned, instead=Instead(instead, str(refused)))
-        if isinstance(policy, Searching):
-            policy.reject(group)
-        assert refused is not None
-        raise refused
+        planned = self._planned(made, last.registered, last.problems, spent)
+        return planned if instead is None else replace(planned, instead=Instead(instead, str(refused)))
 
     # -- what survives a restart ---------------------------------------------------------------------------------------
 

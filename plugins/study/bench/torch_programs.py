@@ -57,14 +57,14 @@ class Case:
 
     def plans(self, out: Path) -> list[str]:
         """Return the plan that each run has taken under `echelon`."""
-        files = sorted(out.glob(f"{self.name}/run-*/results.json"), key=lambda file: (len(str(file)), file))
-        plans = [json.loads(file.read_text())["results"]["echelon"].get("plans") for file in files]
-        return [found[0]["plan"] for found in plans if found]
+        return [json.loads(file.read_text())["results"]["echelon"]["plans"][0]["plan"] for file in self._results(out)]
 
     def runs(self, out: Path) -> list[dict[str, dict[str, float]]]:
         """Return the mean iteration time of each job by policy, of each run."""
-        files = sorted(out.glob(f"{self.name}/run-*/results.json"), key=lambda file: (len(str(file)), file))
-        return [times_s(file) for file in files]
+        return [times_s(file) for file in self._results(out)]
+
+    def _results(self, out: Path) -> list[Path]:
+        return sorted(out.glob(f"{self.name}/run-*/results.json"), key=lambda file: (len(str(file)), file))
 
     def measure(self, out: Path, *options: str) -> None:
         """Run the scenario, and keep its results in `out`, unless they are there."""
@@ -189,7 +189,7 @@ def pairs(options: argparse.Namespace, document: Mapping[str, Any]) -> None:
                     fmean(run["fair"][name] for run in single[name].runs(options.out)) for name in pair.split("+")
                 ]
                 promised = case.promised()
-                taken = [promised[plan] for plan in case.plans(options.out)] or [promised["fair"]]
+                taken = [promised[plan] for plan in case.plans(options.out)]
                 said = {job: fmean(plan[job] for plan in taken) / fair - 1 for job, fair in promised["fair"].items()}
                 print("\n".join(rows(case.name, runs, foreseen, said, alone_s)))
 

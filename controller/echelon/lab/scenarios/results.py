@@ -36,7 +36,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from echelon.allocation import Number
 from echelon.errors import RunError
@@ -45,6 +45,7 @@ from echelon.fabric.routing import narrowest_bps
 from echelon.jobs.graph import Job
 from echelon.lab.traffic.outcome import FlowOutcome, TrafficSummary, until
 from echelon.lab.traffic.outcome import summary as summary_of
+from echelon.policies.base import Choice, Labelled
 
 if TYPE_CHECKING:
     from echelon.lab.scenarios.scenario import Scenario
@@ -78,6 +79,11 @@ class ChosenPlan:
     slowdowns: Mapping[str, float] = field(default_factory=dict)
     """The simulated mean iteration time over that alone, by job; empty: it was not simulated."""
 
+    @classmethod
+    def of(cls, jobs: Iterable[str], plan: str, choice: Choice[Labelled] | None) -> Self:
+        """Return the plan of these jobs, with what the search for it foresaw."""
+        return cls(tuple(sorted(jobs)), plan, choice.best.slowdowns if choice else {})
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyRun:
@@ -99,7 +105,7 @@ class PolicyRun:
     observed: Mapping[str, Observed] = field(default_factory=dict)
     """What ranks have told, of jobs whose workers are programs. Their records have no flows and compute units."""
     plans: Sequence[ChosenPlan] = ()
-    """On real hosts, the plans when the run began."""
+    """What a policy that simulates plans has chosen; on real hosts, before jobs began."""
 
 
 def assemble(

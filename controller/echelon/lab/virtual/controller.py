@@ -242,14 +242,8 @@ class VirtualController(MachineLoop):
     def plans(self) -> Sequence[ChosenPlan]:
         """Return what the policy has chosen for jobs that share links."""
         searches = self.machine.searches
-        return [
-            ChosenPlan(
-                tuple(sorted(group)),
-                label,
-                searches.chosen[group].choice.best.slowdowns if group in searches.chosen else {},
-            )
-            for group, label in searches.plans.items()
-        ]
+        found = ((group, label, searches.chosen.get(group)) for group, label in searches.plans.items())
+        return [ChosenPlan.of(group, label, chosen.choice if chosen else None) for group, label, chosen in found]
 
     # -- events --------------------------------------------------------------------------------------------------------
 

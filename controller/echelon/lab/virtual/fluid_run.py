@@ -59,8 +59,5 @@ def run(
     except FluidError as error:
         raise RunError(f"policy {label}: {error}") from error
     found = policy.choices if isinstance(policy, Searching) else {}
-    plans = [
-        ChosenPlan(tuple(sorted(group)), of.candidate.label, of.choice.best.slowdowns if of.choice else {})
-        for group, of in found.items()
-    ]
+    plans = [ChosenPlan.of(group, of.candidate.label, of.choice) for group, of in found.items()]
     return PolicyRun(result.jobs, paths=result.plan.paths, plans=plans)

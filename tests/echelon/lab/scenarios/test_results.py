@@ -167,6 +167,18 @@ def test_ideal_finish_times_are_the_true_ones_whatever_the_controller_believes()
     assert [flow["ideal_finish_s"] for flow in flows] == [1.0, 2.0, 3.0]
 
 
+@pytest.mark.parametrize("target", ["fluid", "softswitch"])
+def test_the_plan_that_was_taken_says_what_it_foresaw(target: str) -> None:
+    """The jobs fit beside each other; fair sharing keeps them in each other's way."""
+    scenario = replace(load_scenario(SCENARIOS / "dp_pair.yaml"), iterations=2)
+    results = simulate(scenario, target=target).results["results"]
+    assert results["fair"]["plans"] == []
+    [plan] = results["echelon"]["plans"]
+    assert plan["jobs"] == ["first", "second"]
+    assert plan["slowdowns"].keys() == {"first", "second"}
+    assert all(1 <= slowdown < 1.2 for slowdown in plan["slowdowns"].values())
+
+
 def test_text_is_the_same_each_time_has_policies_in_order_and_reads_back() -> None:
     document = fluid("dp_pair")
     assert to_text(document) == to_text(fluid("dp_pair"))
