@@ -357,7 +357,11 @@ class Listener:
         if not rivals:
             self._serve(accepted, origin, known=known)
             return False
-        ending = [one for one in rivals if one.may_end or (known and not one.is_known)]
+        if self._sees_tokens and not known:
+            # The client will not show a token later, so it must not take the place of one that did.
+            ending = [one for one in rivals if one.may_end and not one.is_known]
+        else:
+            ending = [one for one in rivals if one.may_end or (known and not one.is_known)]
         idle = min(ending, key=lambda one: (one.is_known, one.idle_since), default=None)
         problem = f"{len(rivals)} connections are open (see limits.connections and connections_per_address)"
         if idle is None:

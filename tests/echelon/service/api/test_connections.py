@@ -172,6 +172,19 @@ def test_strangers_who_do_not_read_keep_nobody_out(limits: dict[str, int]) -> No
         assert answered(known) == b"HTTP/1.1 200 OK", "strangers do not close it"
 
 
+@pytest.mark.parametrize("limits", [{"per_address": 4}, {"total": 4}])
+def test_a_stranger_does_not_take_the_place_of_an_idle_client_with_a_token(limits: dict[str, int]) -> None:
+    with guarded(**limits) as running, ExitStack() as held:
+        known = [held.enter_context(connect(running)) for _ in range(4)]
+        for connection in known:
+            assert answered(connection) == b"HTTP/1.1 200 OK"
+        stranger = held.enter_context(connect(running))
+        stranger.sendall(ASKED)
+        assert is_closed(stranger)
+        for connection in known:
+            assert answered(connection) == b"HTTP/1.1 200 OK"
+
+
 def test_who_shows_a_token_does_not_stand_in_line_behind_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "STRANGERS_PER_S", 1)
     with guarded() as running, ExitStack() as held:
