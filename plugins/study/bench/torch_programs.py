@@ -235,6 +235,8 @@ def main() -> None:
     parser.add_argument("--scenario", type=Path, help="default: torch_programs, for bmv2 torch_programs_10")
     parser.add_argument("--set", default="{}", help="keys of the scenario with other values, as YAML")
     options = parser.parse_args()
+    if not {"fair", "echelon"} <= {*options.policies.split(",")}:
+        parser.error("--policies needs fair and echelon, which are compared")
     if options.scenario is None:
         options.scenario = SCENARIOS / f"torch_programs{'_10' * (options.target == 'bmv2')}.yaml"
     {"alone": alone, "pairs": pairs}[options.what](
