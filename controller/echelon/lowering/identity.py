@@ -21,6 +21,9 @@ FiveTuple = tuple[str, str, str, int, int]
 """A connection: (protocol, source address, destination address, source port, destination port). Ends of RoCE have the
 numbers of their queue pairs in place of ports."""
 
+UNPLANNED, LEAST_UNPLANNED_BYTES = Fraction(1, 20), 1 << 13
+"""How much a connection may send in an iteration beside what the plan knows: this part of that, and so many bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class ShimIdentity:
@@ -62,6 +65,20 @@ class SegmentIdentity:
     """Whether iterations need no silence between them."""
     mtu: int | None = None
     """The path's MTU, by which packets of RoCE are counted; None: not RoCE."""
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """The positions of the flow: each first byte, and the first byte after it.
+
+        What programs send beside what plans know, such as headers of messages, comes after the last flow of an
+        iteration. It belongs to that flow: in the queue of best effort, it would overtake what its connection has sent
+        before, and receivers would ask for all of that again.
+        """
+        own = self.start_bytes, self.end_bytes
+        if self.by_bytes or not self.start_bytes < self.end_bytes == self.iteration_bytes:
+            return (own,)
+        unplanned_bytes = max(LEAST_UNPLANNED_BYTES, int(self.iteration_bytes * UNPLANNED))
+        return own, (self.end_bytes, min(self.end_bytes + unplanned_bytes, COUNTED_BYTES - 1))
 
     @property
     def five_tuple(self) -> FiveTuple:

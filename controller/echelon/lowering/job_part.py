@@ -199,12 +199,12 @@ class _JobAtSwitch:
                 yield entry("shim_flow", {"job": job, "flow": in_shim}, "set_flow", flow=number)
             case SegmentIdentity() as segment:
                 connection = self._connection(segment)
-                whole = Interval(segment.start_bytes, segment.end_bytes - 1)
-                positions = (whole,) if self.capabilities.position_ranges else prefixes(whole, _POSITION_BITS)
-                for position in positions:
-                    key: dict[str, Match] = {"connection": connection, "position": position}
-                    end_bytes = segment.end_bytes
-                    yield entry("segment", key, "set_segment", priority=1, flow=number, end_bytes=end_bytes)
+                for start_bytes, end_bytes in segment.ranges:
+                    whole = Interval(start_bytes, end_bytes - 1)
+                    positions = (whole,) if self.capabilities.position_ranges else prefixes(whole, _POSITION_BITS)
+                    for position in positions:
+                        key: dict[str, Match] = {"connection": connection, "position": position}
+                        yield entry("segment", key, "set_segment", priority=1, flow=number, end_bytes=end_bytes)
 
     def _both_ways(self) -> AbstractSet[FiveTuple]:
         """Return the connections that may pause and carry flows of the job in both directions."""

@@ -212,7 +212,8 @@ class Plans(RuleBasedStateMachine):
                     assert held.queue(number, tardiness_us) == wanted_queue(flow.ranking, tardiness_us)
             # Nothing is left of others, and what belongs together is numbered together.
             tables = [entry.table for entry in intent.entries]
-            assert tables.count("flow") == len(passing) == tables.count("shim_flow") + tables.count("segment")
+            segments = {dict(of.actions[0].arguments)["flow"] for of in intent.entries if of.table == "segment"}
+            assert tables.count("flow") == len(passing) == tables.count("shim_flow") + len(segments)
             profiles = {(*f.ranking.thresholds_s, f.ranking.lowest) for f in passing if isinstance(f.ranking, Deadline)}
             assert sum(part.owner.startswith("profile") for part in intent.parts) == len(profiles)
             self.no_two_echelonflows_share_a_reference(intent)

@@ -129,9 +129,25 @@ def test_segments_of_one_connection() -> None:
         "connection": 0, "job": 0, "is_head": 1, "gap_us": 10_000, "head_bytes": 2850, "whole_bytes": 0,
         "in_sequence": 1,
     }  # fmt: skip
-    first, second = only(intent, "segment")
+    first, second, unplanned = only(intent, "segment")
     assert dict(first.match) == {"connection": 0, "position": Interval(0, 999)}
     assert dict(second.actions[0].arguments)["end_bytes"] == 3000
+    # What the program sends beside is of the last flow.
+    assert dict(unplanned.match) == {"connection": 0, "position": Interval(3000, 3000 + (1 << 13) - 1)}
+    assert dict(unplanned.actions[0].arguments)["flow"] == dict(second.actions[0].arguments)["flow"]
+
+
+@pytest.mark.parametrize(
+    ("by_bytes", "size_bytes", "past"),
+    [(False, 1 << 20, (1 << 20) // 20), (False, 100, 1 << 13), (False, (1 << 32) - 2, 1), (True, 1 << 20, None)],
+)
+def test_only_a_silence_leaves_bytes_past_the_last_flow(by_bytes: bool, size_bytes: int, past: int | None) -> None:
+    one = SegmentIdentity(
+        "10.0.0.1", "10.0.0.2", "tcp", 4000, 5000, 0, size_bytes, size_bytes, Fraction(1, 100), by_bytes=by_bytes
+    )
+    own = (0, size_bytes)
+    assert one.ranges == ((own,) if past is None else (own, (size_bytes, size_bytes + past)))
+    assert replace(one, end_bytes=size_bytes - 1).ranges == ((0, size_bytes - 1),)
 
 
 @pytest.mark.parametrize(("ports", "paused"), [(((5000, 4000),), False), (((5001, 4000),), True)])

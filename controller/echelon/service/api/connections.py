@@ -303,8 +303,9 @@ class Listener:
         """The turn of the next one."""
         self._retry: asyncio.TimerHandle | None = None
         self._sees_tokens = tokens is not None and tls is None
-        if self._sees_tokens and listening.family != socket.AF_UNIX:
-            # Who shows a token with the first bytes is seen at the door.
+        self._waits_for_tokens = self._sees_tokens and listening.family != socket.AF_UNIX
+        """Whether a client that will show a token has shown it before it is accepted."""
+        if self._waits_for_tokens:
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_S)
 
     def start(self) -> None:
@@ -357,8 +358,7 @@ class Listener:
         if not rivals:
             self._serve(accepted, origin, known=known)
             return False
-        if self._sees_tokens and not known:
-            # The client will not show a token later, so it must not take the place of one that did.
+        if self._waits_for_tokens and not known:
             ending = [one for one in rivals if one.may_end and not one.is_known]
         else:
             ending = [one for one in rivals if one.may_end or (known and not one.is_known)]

@@ -94,8 +94,8 @@ class HostRanking:
             segment = members[0][1]
             is_own = segment.src_ipv4 == self._ipv4
             first = self._half * _HALF + len(flows)
-            if is_own:
-                flows += [self._flow(rule, of) for rule, of in members]
+            own = [self._flow(rule, end) for rule, of in members for _, end in of.ranges] if is_own else []
+            flows += own
             value = _CONNECTION.pack(
                 self._number("stream", (job, five_tuple)) if is_own else 0,
                 not is_own,
@@ -103,7 +103,7 @@ class HostRanking:
                 is_own and job not in heads,
                 round(segment.idle_gap_s * _US_PER_S),
                 int(segment.iteration_bytes * HEAD_SHARE),
-                *(first, len(members) if is_own else 0, 0, 0, 0),
+                *(first, len(own), 0, 0, 0),
             )
             heads |= {job} if is_own else set()
             for _, src, dst, src_port, dst_port in segment.five_tuples:
@@ -123,9 +123,9 @@ class HostRanking:
             self._libbpf.bpf_map_delete_elem(self._maps["ranked"], key)
         self._held, self._half = frozenset(connections), 1 - self._half
 
-    def _flow(self, rule: HostRule, segment: SegmentIdentity) -> bytes:
+    def _flow(self, rule: HostRule, end_bytes: int) -> bytes:
         state = self._number("state", (rule.job, rule.echelonflow))
-        return _FLOW.pack(segment.end_bytes, state) + packed(rule)
+        return _FLOW.pack(end_bytes, state) + packed(rule)
 
     def _number(self, kind: str, key: object) -> int:
         numbers = self._numbers.setdefault(kind, {})

@@ -184,6 +184,20 @@ def _end(rule: HostRule) -> int:
 
 
 @needs_tcx
+def test_what_a_program_sends_beside_is_of_the_last_flow() -> None:
+    rules = rules_of([Fixed(5), Fixed(3)], [1000, 1000], 1)
+    with HostRanking(OWN) as ranking:
+        ranking.update(rules)
+        queues = [
+            through(ranking, tcp_frame(OWN, "127.0.0.2", (100, 200), 7 + start, 1000), 10**9 + start)[15] >> 5
+            for start in range(0, 12_000, 1000)
+        ]
+    assert queues[:3] == [5, 3, 3]
+    # Far more is of no flow.
+    assert queues[3:] == [3] * 8 + [0]
+
+
+@needs_tcx
 def test_other_packets_stay_as_they_are_and_checksums_are_right() -> None:
     rules = rules_of([Fixed(5)], [10_000], 1)
     with HostRanking(OWN) as ranking:
