@@ -43,6 +43,7 @@ def test_each_kind_of_switch_gets_the_plan_in_its_own_units_and_widths() -> None
     assert [dict(entry.match)["position"] for entry in _entries(ours, "segment")] == [
         Interval(0, 999),
         Interval(1000, 2999),
+        Interval(3000, 3000 + (1 << 13) - 1),
     ]
     positions = [dict(entry.match)["position"] for entry in _entries(tofinos, "segment")]
     covered = [
@@ -51,7 +52,7 @@ def test_each_kind_of_switch_gets_the_plan_in_its_own_units_and_widths() -> None
         if isinstance(prefix, Prefix)
         for value in range(prefix.value, prefix.value + (1 << 32 - prefix.length))
     ]
-    assert covered == list(range(3000))
+    assert covered == list(range(3000 + (1 << 13)))
 
     keys = [dict(entry.match)["key"] for entry in _entries(tofinos, "level")]
     assert all(isinstance(key, Interval) and key.high < 1 << 20 for key in keys)
