@@ -22,7 +22,8 @@ FiveTuple = tuple[str, str, str, int, int]
 numbers of their queue pairs in place of ports."""
 
 UNPLANNED, LEAST_UNPLANNED_BYTES = Fraction(1, 20), 1 << 13
-"""How much a connection may send in an iteration beside what the plan knows: this part of that, and so many bytes."""
+"""How much a connection may send in an iteration beyond what the plan knows: this part of it, or that many bytes if
+they are more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +69,11 @@ class SegmentIdentity:
 
     @property
     def ranges(self) -> tuple[tuple[int, int], ...]:
-        """The positions of the flow: each first byte, and the first byte after it.
+        """Return the ranges of the flow's positions: the first byte of each, and the first byte after it.
 
-        What programs send beside what plans know, such as headers of messages, comes after the last flow of an
+        What programs send beyond what plans know, such as headers of messages, comes after the last flow of an
         iteration. It belongs to that flow: in the queue of best effort, it would overtake what its connection has sent
-        before, and receivers would ask for all of that again.
+        before, and the sender would send all of that again.
         """
         own = self.start_bytes, self.end_bytes
         if self.by_bytes or not self.start_bytes < self.end_bytes == self.iteration_bytes:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 
 from echelon.fabric.model import Fabric
 from echelon.lowering.capabilities import Capabilities, LoweringError
-from echelon.lowering.identity import FiveTuple, Identity, SegmentIdentity, ShimIdentity
+from echelon.lowering.identity import UNPLANNED, FiveTuple, Identity, SegmentIdentity, ShimIdentity
 from echelon.lowering.intent import (
     ActionCall,
     Interval,
@@ -27,7 +26,7 @@ from echelon.plan import FlowPlan
 from echelon.rankings.fixed import Fixed
 from echelon.rankings.in_switches import LevelProfile, Units
 
-HEAD_SHARE = Fraction(95, 100)
+HEAD_SHARE = 1 - UNPLANNED
 """The share of an iteration's bytes that has to pass before a silence ends it."""
 _POSITION_BITS = 32
 
