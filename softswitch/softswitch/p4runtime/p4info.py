@@ -303,7 +303,8 @@ def _fields(place: str, matches: Iterable[p4i.MatchField]) -> tuple[MatchInfo, .
         if kind is None:
             raise P4InfoError(f"{place}: field {match.name!r} has a match type that this switch does not know")
         # A key of type `error` has no width in the P4Info; 0 means that only the program knows it.
-        width = _width(f"{place}, field {match.name!r}", match) if match.HasField("type_name") else match.bitwidth
+        has_width = match.bitwidth != 0 or match.HasField("type_name")
+        width = _width(f"{place}, field {match.name!r}", match) if has_width else 0
         fields.append(MatchInfo(match.id, match.name, width, kind))
     return tuple(fields)
 

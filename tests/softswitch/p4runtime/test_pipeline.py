@@ -239,6 +239,8 @@ def change(config: p4r.ForwardingPipelineConfig, what: str) -> None:
     elif what == "no width":
         info.tables[0].match_fields[0].bitwidth = 0
         info.tables[0].match_fields[0].type_name.name = "translated_to_a_string_t"
+    elif what == "width below zero":
+        info.value_sets[0].match[0].bitwidth = -3
     elif what == "match type":
         info.tables[0].match_fields[0].other_match_type = "longest"
     elif what == "direct resource":
@@ -270,6 +272,7 @@ def change(config: p4r.ForwardingPipelineConfig, what: str) -> None:
         ("action unknown", "refers to action 1, which the P4Info does not have"),
         ("another key", "table IngressImpl.exact_table has 3 key fields in the P4Info, 2 in the program"),
         ("no width", "field 'hdr.ethernet.dst' has no bit width"),
+        ("width below zero", "has no bit width"),
         ("match type", "has a match type that this switch does not know"),
         ("direct resource", "refers to direct resource 3"),
         ("register type", "register IngressImpl.last_type: values of a error type"),
