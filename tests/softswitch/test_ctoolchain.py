@@ -15,6 +15,8 @@ import pytest
 
 import ctoolchain
 from ctoolchain import Compiler, CSource, Loaded, ToolchainError, build, compilers, load
+from tests.engines import COMPILERS
+from tests.needs import needs
 
 TEXT = '#include "own.h"\nint twice(int value) { return FACTOR * value; }'
 TWICE = CSource("twice", TEXT, {"own.h": "#define FACTOR 2"})
@@ -30,7 +32,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "softswitch"
 
 
-@pytest.fixture(params=compilers(), ids=lambda compiler: compiler.name)
+@pytest.fixture(params=COMPILERS)
 def compiler(request: pytest.FixtureRequest) -> Compiler:
     found: Compiler = request.param
     return found
@@ -46,6 +48,21 @@ def test_what_a_library_does_and_which_compiler_built_it(compiler: Compiler) -> 
     found = loaded(TWICE, compiler)
     assert found.library.twice(21) == 42
     assert found.compiler is compiler
+
+
+STACK = """
+import sys
+from cffi import FFI
+FFI().dlopen(sys.argv[1])
+print([line.split()[1] for line in open("/proc/self/maps") if line.endswith("[stack]\\n")])
+"""
+
+
+def test_a_library_makes_no_stack_executable(compiler: Compiler) -> None:
+    """The C library either refuses a library that asks for it (from glibc 2.41 on), or makes the stack executable."""
+    command = [sys.executable, "-c", STACK, str(build(TWICE, compiler))]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "['rw-p']\n"
 
 
 def test_a_library_is_built_once_and_for_its_user_alone(compiler: Compiler, cache: Path) -> None:
@@ -90,6 +107,7 @@ def test_processes_may_build_the_same_at_once(compiler: Compiler) -> None:
     assert not any(process.returncode for process in started)
 
 
+@needs("a C compiler")
 @pytest.mark.parametrize("mode", [0o777, 0o720])
 def test_a_folder_that_others_may_write_to_is_not_used(cache: Path, tmp_path: Path, mode: int) -> None:
     cache.mkdir(parents=True)
@@ -98,6 +116,7 @@ def test_a_folder_that_others_may_write_to_is_not_used(cache: Path, tmp_path: Pa
     assert not list(cache.iterdir())
 
 
+@needs("a C compiler")
 def test_without_any_private_folder_the_reason_names_all(cache: Path, tmp_path: Path) -> None:
     cache.parent.write_text("a file")
     (tmp_path / f"softswitch-{os.geteuid()}").symlink_to(tmp_path)
