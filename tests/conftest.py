@@ -1,4 +1,4 @@
-"""Settings for every test: bytecode, garbage collection, hypothesis' examples, groups of tests, Ctrl-C."""
+"""Settings for every test: bytecode, garbage collection, hypothesis' examples, groups of tests, signals."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ import pytest
 import typer.testing
 from hypothesis import settings
 
+from echelon.cli.progress import EVERY
 from tests.coroutines import pytest_pyfunc_call as pytest_pyfunc_call
 from tests.drawing import examples
 
 # Tests start hundreds of programs. Without bytecode on disk, each spends about a second on compiling the project.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# On a busy machine a command would say how far it is, where a test expects nothing on standard error.
+os.environ[EVERY] = "inf"
 
 # Tests call commands hundreds of times. Typer's runner would build the tree of all commands for each, in 80 ms.
 typer.testing._get_command = cache(typer.testing._get_command)  # noqa: SLF001
@@ -29,9 +33,12 @@ settings.register_profile("suite", deadline=None, derandomize=True, max_examples
 settings.load_profile("suite")
 
 
+# A shell ignores SIGINT in what runs in the background, nohup SIGHUP, and the programs that tests end by them would
+# inherit it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell starts what runs in the background so, and the programs that tests interrupt would inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from contextlib import ExitStack, nullcontext
 from importlib.metadata import entry_points
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _OTHERS = ("ECHELON_TOKEN_FILE", "ECHELON_CA", "ECHELON_CERTIFICATE")
 """Variables about another service, whose token this one must not get."""
+_SUGGESTED = {"ping": "iputils-ping"}
+"""The commands that are suggested for hosts, and their Debian packages."""
 
 
 def lab(
@@ -42,7 +45,8 @@ def lab(
     """Start the switches of a fabric and a service for them, and open a shell in which `echelon` finds it.
 
     Needs no root. The switches forward real frames between Unix sockets; programs can be the hosts. Everything ends
-    with the shell. With --hosts, it is in network namespaces of its own, and `host h1 COMMAND` runs a command there.
+    with the shell. With --hosts (Debian: iproute2 iputils-ping), it is in network namespaces of its own, and
+    `host h1 ping 10.0.0.2` runs a command there.
 
     Example: echelon lab fabric.yaml
     """
@@ -78,14 +82,29 @@ def lab(
 def _welcome(fabric: Fabric, started: Laboratory, has_hosts: bool) -> str:
     """Return what there is, and what to try."""
     addresses = ", ".join(f"{host.name} {host.ipv4}" for host in fabric.hosts.values())
+    on_hosts = {}
+    if has_hosts:
+        first, last = next(iter(fabric.hosts)), [*fabric.hosts.values()][-1].ipv4
+        on_hosts["hosts"] = f"host NAME COMMAND, or host NAME for a shell, as host {first} ping {last}: {addresses}"
+        if absent := not_installed():
+            on_hosts["missing"] = absent
     shows = bool(entry_points(group="echelon.pages"))
     lines = {
         "fabric": f"{fabric.name}: {len(fabric.switches)} switches, {len(fabric.hosts)} hosts, all ready",
         "page": f"{started.page}/" if shows else "not installed (pip install echelon-web)",
         "try": "echelon status; echelon job submit FILE --wait; echelon plan show; echelon switch show NAME",
-        **({"hosts": "host NAME COMMAND, or host NAME for a shell: " + addresses} if has_hosts else {}),
+        **on_hosts,
         "switches": ", ".join(f"{name} {switch.address}" for name, switch in started.switches.items()),
         "logs": f"{started.directory}, until the end",
         "end": "exit, or Ctrl-D",
     }
     return "\n".join(f"{name:<9} {text}" for name, text in lines.items())
+
+
+def not_installed() -> str:
+    """Return which suggested commands are not installed, and what to install; nothing if all are there."""
+    return ", ".join(
+        f"{command} is not installed (apt-get install {package})"
+        for command, package in _SUGGESTED.items()
+        if shutil.which(command) is None
+    )

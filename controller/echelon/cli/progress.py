@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from math import inf
 from typing import TYPE_CHECKING, Self
 
 from echelon.progress import LINE_EVERY_S, Account
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleRenderable, RenderableType
 
 EVERY = "ECHELON_PROGRESS_S"
-"""The environment variable with another time than ten seconds between two lines."""
+"""The environment variable with another time than ten seconds between two lines. 0: there is a line for each change,
+at once; inf: there are none."""
 _SHOWN_AFTER_S = 1.0
 """The time after which a command shows its progress on a terminal."""
 _FRAME_S = 0.25
@@ -26,11 +28,12 @@ _BAR_LINES = 4
 class ShownProgress(Account):
     """A progress that is shown while its context is entered, from the first stage on.
 
-    The context may be entered again, for example after a question; the clock goes on.
+    The context may be entered again, for example after a question; the clock goes on. `if_long` is as for `Account`;
+    `computes`: the command has work for this process at any time.
     """
 
-    def __init__(self) -> None:
-        super().__init__(time.monotonic)
+    def __init__(self, if_long: str | None = None, *, computes: bool = False) -> None:
+        super().__init__(time.monotonic, if_long, time.process_time if computes else None)
         self.below: ConsoleRenderable | None = None
         """What a terminal shows below the bar."""
         self._shown = False
@@ -51,11 +54,28 @@ class ShownProgress(Account):
 
     def stage(self, doing: str, /, parts: float = 0, unit: str = "", kept: float = 0) -> None:
         super().stage(doing, parts, unit, kept)
+        self._changed()
+        if _every_s() in (0, inf) and not self.on_terminal:
+            return
         # Not before there is something to say: until then a command may still fork.
         if self._shown and self._thread is None:
             show = self._draw if self.on_terminal else self._print
             self._thread = threading.Thread(target=show, name="progress", daemon=True)
             self._thread.start()
+
+    def doing(self, what: str, /) -> None:
+        super().doing(what)
+        self._changed()
+
+    def done(self, parts: float = 1, /) -> None:
+        super().done(parts)
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._shown and not _every_s() and not self.on_terminal:
+            for line in (self.note_due(), self.how_far.line):
+                if line is not None:
+                    print(line, file=sys.stderr, flush=True)
 
     @property
     def on_terminal(self) -> bool:
@@ -71,8 +91,9 @@ class ShownProgress(Account):
     def _print(self) -> None:
         every_s = _every_s()
         while not self._over.wait(min(_FRAME_S, every_s)):
-            if (line := self.line_due(every_s)) is not None:
-                print(line, file=sys.stderr, flush=True)
+            for line in (self.note_due(), self.line_due(every_s)):
+                if line is not None:
+                    print(line, file=sys.stderr, flush=True)
 
     def _draw(self) -> None:
         from rich.live import Live
@@ -89,6 +110,8 @@ class ShownProgress(Account):
         )
         with live:
             while not self._over.wait(_FRAME_S):
+                if (note := self.note_due()) is not None:
+                    live.console.print(note, markup=False)
                 live.refresh()
 
     def _picture(self) -> RenderableType:
@@ -113,6 +136,7 @@ def _console() -> Console:
 
 def _every_s() -> float:
     try:
-        return max(float(os.environ[EVERY]), 0.01)
+        every_s = float(os.environ[EVERY])
     except (KeyError, ValueError):
         return LINE_EVERY_S
+    return every_s if every_s >= 0 else LINE_EVERY_S

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli import outcomes, tables
+from echelon.cli.compilers import slow_code
 from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail, fraction
 from echelon.lab import FLUID, PRIVATE, VIRTUAL
@@ -147,7 +148,7 @@ def _run(
 
     runner = place(fabric, target)
     ideal_runner = ideal_place(target) if ideal else None
-    progress = ShownProgress()
+    progress = ShownProgress(if_long=slow_code(), computes=fabric == VIRTUAL)
     with progress:
         progress.stage(f"reading {file.name}")
         scenario = load_scenario(file)
@@ -174,9 +175,9 @@ def _run(
             keep=out,
             settings={"fabric": fabric},
             progress=progress,
+            to_write=True,
         )
-        progress.stage("writing the results and the picture")
-        files = comparison.write(out)
+        files = comparison.write(out, progress)
     drawn = any(path.suffix == ".png" for path in files)
     if not drawn:
         typer.echo(

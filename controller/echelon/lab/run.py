@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from echelon.documents import DocumentError, suggestion
 from echelon.lab import FLUID, VIRTUAL
-from echelon.lab.comparison import PolicyComparison
+from echelon.lab.comparison import (
+    FILE_S,
+    KEEPING,
+    KEPT_RECORD_S,
+    RECORDS,
+    PolicyComparison,
+    expected_iterations,
+    expected_records,
+    writing_phases,
+)
 from echelon.lab.points import PointStore, Stored, code_digest, run_from_json, run_to_json
 from echelon.lab.scenarios.results import PolicyRun, alone_iterations_s
 from echelon.lab.scenarios.scale import scaled
 from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
 from echelon.lab.traffic.schedule import Schedule
 from echelon.policies import PlanError, PolicyChoiceError, make_policy
-from echelon.policies.base import Policy
-from echelon.progress import UNSEEN, CommandProgress
+from echelon.policies.base import Patient, Policy
+from echelon.progress import RUN, SEARCH, UNSEEN, CommandProgress, Phase
 
 Runner = Callable[[Scenario, str, Callable[[], Policy], Callable[[str, int], None]], PolicyRun]
 """Runs a scenario under one policy: (scenario, policy's label, policy factory, progress(job, iteration))."""
@@ -31,6 +41,8 @@ Watch = Callable[[str], AbstractContextManager[None]]
 Start = Callable[[Watch, CommandProgress], Runner]
 """Returns the runner of a place. It enters the `Watch`, and tells the progress what it does."""
 FABRICS = (VIRTUAL, "namespaces", "mininet")
+PLANNED = "planned"
+"""The kind of runs in which switches follow a plan."""
 
 
 def place(fabric: str, target: str) -> Start:
@@ -79,7 +91,7 @@ def _goes_together(fabric: str, target: str) -> bool:
 def _fluid(watch: Watch, progress: CommandProgress) -> Runner:
     from echelon.lab.virtual.fluid_run import run
 
-    return run
+    return partial(run, shown=progress)
 
 
 def _virtual(target: str, watch: Watch, progress: CommandProgress) -> Runner:
@@ -169,41 +181,137 @@ def compare(
     settings: Mapping[str, Any] | None = None,
     progress: CommandProgress = UNSEEN,
     on_iteration: OnIteration | None = None,
+    to_write: bool = False,
 ) -> PolicyComparison:
     """Run `scenario` under each of its policies with `runner`, and with `ideal` if that is given.
 
     `keep` is as for `simulate`; `settings` is everything besides the scenario and the target that determines the
-    result, as JSON. `progress` is told of a stage whose parts are the iterations that the scenario asks for,
-    `on_iteration` of each iteration. Raises what the runners raise.
+    result, as JSON. `progress` is told of a stage whose parts are the iterations that the scenario asks for, and of
+    its phases, which include the writing of the results if these are `to_write`; `on_iteration` is told of each
+    iteration. Raises what the runners raise.
     """
     progress.stage("measuring each job alone")
     kept = None if keep is None else _Kept(PointStore(keep), scenario, {"target": target, **(settings or {})})
     alone_s = alone_iterations_s(scenario)
-    labelled = [
-        (choice, label, run)
+    turns = [
+        _Turn(choice, label, run, run is ideal)
         for choice in scenario.policies
         for label, run in ((choice.label, runner), (f"{choice.label}, ideal", ideal))
         if run is not None
     ]
-    found = {label: kept.get(choice, label) if kept else None for choice, label, _ in labelled}
+    finished = {turn.label: kept.get(turn.choice, turn.label) if kept else None for turn in turns}
+    due = _in_order([turn for turn in turns if finished[turn.label] is None])
+    records = expected_records(scenario, alone_s)
+    progress.expect(
+        [
+            *chain.from_iterable(_phases(turn, scenario, target, records if kept else 0) for turn in due),
+            *(writing_phases(records * len(turns)) if to_write else ()),
+        ]
+    )
     parts = scenario.iterations * len(scenario.jobs)
-    finished = sum(run is not None for run in found.values())
-    progress.stage("running", parts * len(labelled), "iterations", kept=parts * finished)
-    runs: dict[str, PolicyRun] = {}
-    for choice, label, run in labelled:
-        if (measured := found[label]) is None:
-            progress.doing(label)
-            make = partial(make_policy, choice.name, **dict(choice.parameters))
-            try:
-                measured = run(scenario, label, make, _told(scenario, label, progress, on_iteration))
-            except PlanError as error:
-                raise PlanError(f"policy {label}: {error}", error.job, code=error.code) from None
-            if kept:
-                kept.put(choice, label, measured)
-        runs[label] = measured
+    already = parts * (len(turns) - len(due))
+    progress.stage("running", parts * len(turns), "iterations", kept=already)
+    for turn in due:
+        progress.doing(turn.label)
+        progress.begin()
+        try:
+            measured = turn.run(scenario, turn.label, turn.make, _Rounds(scenario, turn.label, progress, on_iteration))
+        except PlanError as error:
+            raise PlanError(f"policy {turn.label}: {error}", error.job, code=error.code) from None
+        if kept:
+            progress.begin(KEEPING)
+            progress.doing(f"{turn.label}: keeping the results")
+            kept.put(turn.choice, turn.label, measured)
+        finished[turn.label] = measured
     if kept:
         kept.forget()
+    runs = {label: run for label, run in finished.items() if run is not None}
     return PolicyComparison(scenario, target, runs, alone_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A run of the scenario under one policy."""
+
+    choice: PolicyChoice
+    label: str
+    run: Runner
+    is_ideal: bool
+
+    def make(self) -> Policy:
+        """Return the policy."""
+        return make_policy(self.choice.name, **dict(self.choice.parameters))
+
+    @property
+    def simulated_iterations(self) -> int:
+        """The number of iterations that the policy simulates before it runs."""
+        policy = self.make()
+        return policy.simulated_iterations if isinstance(policy, Patient) else 0
+
+    @property
+    def kind(self) -> str:
+        """What determines the pace, besides the scenario."""
+        if self.is_ideal:
+            return "ideal rates"
+        return "reactive" if getattr(self.make(), "reactive", False) else PLANNED
+
+
+def _in_order(turns: Sequence[_Turn]) -> list[_Turn]:
+    """Return the turns in an order that soon tells how long all will take.
+
+    One of each kind comes first, beginning with those whose time others tell least: searching policies, and those
+    whose runs are no execution of a plan. The rest is as the scenario has it.
+    """
+    leading: dict[tuple[bool, str], _Turn] = {}
+    for turn in turns:
+        leading.setdefault((turn.simulated_iterations > 0, turn.kind), turn)
+    first = [leading[key] for key in sorted(leading, key=lambda key: (not key[0], key[1] == PLANNED))]
+    return [*first, *(turn for turn in turns if turn not in first)]
+
+
+def _phases(turn: _Turn, scenario: Scenario, target: str, kept_records: float) -> Iterator[Phase]:
+    """Yield what `turn` consists of, if its outcome of so many records is kept."""
+    # On packets, all policies take about as long.
+    search_like, run_like = "", PLANNED
+    if target == FLUID:
+        # A search simulates iterations in the same engine, in which the run of a plan takes as long for each.
+        search_like, run_like = PLANNED, SEARCH if turn.kind == PLANNED else ""
+    if searched := turn.simulated_iterations:
+        yield Phase(SEARCH, SEARCH, searched, similar=search_like)
+    yield Phase(RUN, turn.kind, scenario.iterations, similar=run_like)
+    if kept_records:
+        cost_s = FILE_S + kept_records * KEPT_RECORD_S
+        yield Phase(KEEPING, RECORDS, cost_s, cost_s)
+
+
+class _Rounds:
+    """The iterations that jobs have finished under one policy, counted at most one round ahead of the slowest job.
+
+    A job that is ahead of the others goes on until they have finished theirs, so the share that is counted is about
+    that of the run's time.
+    """
+
+    def __init__(
+        self, scenario: Scenario, label: str, progress: CommandProgress, on_iteration: OnIteration | None
+    ) -> None:
+        self._label = label
+        self._progress = progress
+        self._on_iteration = on_iteration
+        self._asked = scenario.iterations
+        self._finished = dict.fromkeys((job.name for job in scenario.jobs), 0)
+        self._counted = 0
+
+    def __call__(self, job: str, iteration: int) -> None:
+        self._finished[job] = iteration
+        most = min(min(self._finished.values()) + 1, self._asked)
+        counted = sum(min(iterations, most) for iterations in self._finished.values())
+        if counted > self._counted:
+            self._progress.begin(RUN)
+            self._progress.share(counted / (self._asked * len(self._finished)))
+            self._progress.done(counted - self._counted)
+            self._counted = counted
+        if self._on_iteration is not None:
+            self._on_iteration(self._label, job, iteration)
 
 
 def scenario_digest(scenario: Scenario) -> str:
@@ -242,19 +350,6 @@ class _Kept:
 
 def _choice(policy: str | PolicyChoice) -> PolicyChoice:
     return policy if isinstance(policy, PolicyChoice) else PolicyChoice.parse(policy)
-
-
-def _told(
-    scenario: Scenario, label: str, progress: CommandProgress, on_iteration: OnIteration | None
-) -> Callable[[str, int], None]:
-    def told(job: str, iteration: int) -> None:
-        # A job that is ahead of the others goes on until they have finished theirs.
-        if iteration <= scenario.iterations:
-            progress.done()
-        if on_iteration is not None:
-            on_iteration(label, job, iteration)
-
-    return told
 
 
 LONG_S = 600.0
@@ -300,8 +395,9 @@ def estimate(scenario: Scenario, target: str) -> Estimate:
     length_s = scenario.iterations * max(alone_s.values())
     acknowledged = max(1, transport.window_packets // 2)
     packets = at_switches = 0
+    iterations_of = expected_iterations(scenario, alone_s)
     for job in scenario.jobs:
-        iterations = length_s / alone_s[job.name] if scenario.until == "all-done" else Fraction(scenario.iterations)
+        iterations = iterations_of[job.name]
         for flow in job.flows:
             sent = math.ceil(flow.size_bytes / transport.packet_bytes)
             sent += math.ceil(sent / acknowledged)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -37,6 +37,8 @@ class Policy(Protocol):
     weights of queues, and the fluid simulator's ideal mode runs them as they are.
 
     Its class may say in `needs` what it has to know or have, in a few words, and in `source` where it was published.
+
+    It says `reactive = True` if its plans need a scheduler that hears of every flow.
 
     A policy whose plans depend on those before has it in an attribute `carried`. The service keeps that, so that a
     restart changes no plan.
@@ -116,6 +118,27 @@ class Search(Protocol):
     def group(self) -> Group: ...
     def run(self) -> Choice[Labelled]:
         """Return the best plan, after seconds or minutes. Raises `PlanError` if there is none."""
+
+
+def no_report(_share: float) -> None:
+    """Tell nobody."""
+
+
+@runtime_checkable
+class Reporting(Protocol):
+    """A search that says how far it is."""
+
+    report: Callable[[float], None]
+    """Called with the share that is done: with 0 when the first simulation begins."""
+
+
+@runtime_checkable
+class Patient(Reporting, Protocol):
+    """A policy that searches for its best plan, and says how far it is; with 1 when it has the plan."""
+
+    @property
+    def simulated_iterations(self) -> int:
+        """About how many iterations of all jobs it simulates; 0: it does not search."""
 
 
 @runtime_checkable

@@ -78,6 +78,7 @@ class Sincronia:
     name = "sincronia"
     needs = "job files, a controller in the loop"
     source = "SIGCOMM '18"
+    reactive = True
     Parameters = NoParameters
 
     def __init__(self, parameters: NoParameters | None = None) -> None:

@@ -32,6 +32,7 @@ class Varys:
     name = "varys"
     needs = "job files, a controller in the loop"
     source = "SIGCOMM '14"
+    reactive = True
     Parameters = NoParameters
 
     def __init__(self, parameters: NoParameters | None = None) -> None:

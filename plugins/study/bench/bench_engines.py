@@ -57,7 +57,7 @@ def _router_frames(size: int) -> list[bytes]:
     return [ipv4(0x0A000001, 10 << 24 | i % 64 << 16 | i % 4 << 8 | 1, 17, rest) for i in range(256)]
 
 
-def _job_frames(size: int) -> list[bytes]:
+def job_frames(size: int) -> list[bytes]:
     rest = bytes(max(0, size - HEADERS - len(shim(1, 1, 1, 1))))
     shims = (shim(i % 8 + 1, i // 8 % 8, 0, 10**6 - i, payload=rest) for i in range(256))
     return [ipv4(0x0A000001, 0x0A000002, 17, each, tos=2) for each in shims]
@@ -66,7 +66,7 @@ def _job_frames(size: int) -> list[bytes]:
 def _workloads() -> Iterator[tuple[str, bytes, Callable[[Switch], None], Callable[[int], list[bytes]]]]:
     router = Path(__file__).parent / "programs" / "router.json"
     yield "router", router.read_bytes(), _routed, _router_frames
-    yield "our program", program().binary.read_bytes(), configure, _job_frames
+    yield "our program", program().binary.read_bytes(), configure, job_frames
 
 
 def _used_s() -> float:
@@ -87,7 +87,7 @@ def _ns(switch: Switch, frames: list[bytes]) -> float:
     return min(found) * 1e9
 
 
-_DRIVER = """
+DRIVER = """
 typedef unsigned long long word;
 typedef word (*process)(void *, unsigned, const unsigned char *, unsigned, word, const unsigned char **);
 void repeat(process run, void *s, const unsigned char *data, unsigned length, word count)
@@ -99,7 +99,7 @@ void repeat(process run, void *s, const unsigned char *data, unsigned length, wo
 """
 
 
-def _inside_ns(switch: Switch, frames: list[bytes], driver: Loaded) -> float:
+def inside_ns(switch: Switch, frames: list[bytes], driver: Loaded) -> float:
     """Return the nanoseconds for a packet without Python: C calls C."""
     native: Any = switch.native
     memory = native.memory
@@ -117,7 +117,7 @@ def _inside_ns(switch: Switch, frames: list[bytes], driver: Loaded) -> float:
 
 def bench() -> list[tuple[str, float, str]]:
     rows = list(_pushed())
-    driver = load(CSource("repeat", _DRIVER), "void repeat(void *, void *, const uint8_t *, uint32_t, uint64_t);")
+    driver = load(CSource("repeat", DRIVER), "void repeat(void *, void *, const uint8_t *, uint32_t, uint64_t);")
     assert driver is not None
     for name, source, fill, frames_of in _workloads():
         loaded, native = load_program(source, name), {}
@@ -138,7 +138,7 @@ def bench() -> list[tuple[str, float, str]]:
                 switch = Switch(loaded, native=made)
                 fill(switch)
                 assert switch.process(1, frames[1], 0) == python.process(1, frames[1], 0)
-                whole, inside = _ns(switch, frames), _inside_ns(switch, frames, driver)
+                whole, inside = _ns(switch, frames), inside_ns(switch, frames, driver)
                 of = f"{name}, {size} bytes: C ({compiler_name})"
                 rows += [
                     (of, 1e9 / whole, "packets/s"),

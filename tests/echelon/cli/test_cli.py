@@ -186,7 +186,7 @@ def test_a_missing_scenario_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "status", "said"),
     [
-        (PlanError("there is no way\nfrom h1 to h2"), 2, "policy fair: there is no way from h1 to h2"),
+        (PlanError("there is no way\nfrom h1 to h2"), 2, "policy echelon: there is no way from h1 to h2"),
         (LoweringError("the switch has too few tables"), 2, "the switch has too few tables"),
         (RunError("flow f gets nowhere"), 1, "flow f gets nowhere"),
         (KeyboardInterrupt(), 130, "run the same command again to continue"),
@@ -195,7 +195,7 @@ def test_a_missing_scenario_is_named(tmp_path: Path) -> None:
 def test_what_stops_a_run_is_one_line(
     error: BaseException, status: int, said: str, target: Callable[[Callable[..., Any]], None], tmp_path: Path
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **_options: object) -> None:
         raise error
 
     target(fail)
@@ -207,7 +207,7 @@ def test_what_stops_a_run_is_one_line(
 
 
 def test_our_own_mistakes_keep_their_traceback(target: Callable[[Callable[..., Any]], None], tmp_path: Path) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **_options: object) -> None:
         raise ZeroDivisionError
 
     target(fail)

@@ -9,17 +9,21 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ctoolchain import compilers
+from echelon.cli.compilers import slow_code
 from echelon.cli.progress import EVERY
-from echelon.lab.run import compare, place, unwatched
-from echelon.lab.scenarios.scenario import load_scenario
-from echelon.progress import Account, CommandProgress
+from echelon.errors import RunError
+from echelon.lab.run import compare, place, prepare, unwatched
+from echelon.lab.scenarios.scenario import Scenario, load_scenario
+from echelon.policies.base import Policy
+from echelon.progress import Account, CommandProgress, Phase
 from echelon_study.placement.choose import place_jobs
 
 SCENARIOS = Path(__file__).parents[3] / "topologies/scenarios"
@@ -48,6 +52,12 @@ class Heard(CommandProgress):
 
     def doing(self, what: str, /) -> None:
         self.all.append(("doing", what))
+
+    def begin(self, name: str = "", /) -> None:
+        self.all.append(("begin", name))
+
+    def share(self, done: float, /) -> None:
+        self.all.append(("share", done))
 
     def done(self, parts: float = 1, /) -> None:
         self.all.append(("done", parts))
@@ -86,6 +96,181 @@ def test_what_is_kept_says_nothing_about_the_pace() -> None:
     assert account.how_far.line == "1:00  running, 90 of 100 runs"
     account.done()
     assert account.how_far.line == "1:00  running, 91 of 100 runs, about 9:00 left"
+
+
+class Telling:
+    """A clock, and an account that is told of phases."""
+
+    def __init__(self, *phases: Phase) -> None:
+        self.clock = Clock()
+        self.account = Account(self.clock)
+        self.account.stage("running", 100, "iterations")
+        self.account.expect(phases)
+
+    @property
+    def left_s(self) -> float | None:
+        return self.account.how_far.left_s
+
+    def take(self, name: str, took_s: float, share: float | None = None) -> None:
+        """Begin the next phase of that name unless it has begun, and let it go on."""
+        self.account.begin(name)
+        self.clock.now_s += took_s
+        if share is not None:
+            self.account.share(share)
+
+
+def test_turns_have_paces_of_their_own() -> None:
+    telling = Telling(*(Phase(name, "planned") for name in ("fair", "srpt", "crux")))
+    assert telling.left_s is None
+    telling.take("fair", 5, share=0.5)
+    assert telling.left_s == 5 + 10 + 10
+    telling.take("fair", 5, share=1)
+    telling.take("srpt", 5, share=0.25)
+    # The rest of the second turn at its own pace, and the third one between both: 10 s and a quarter of 20 s.
+    assert telling.left_s == 15 + (10 + 0.25 * 20) / 1.25
+
+
+def test_a_kind_of_which_nothing_is_known_makes_the_time_unknown() -> None:
+    telling = Telling(Phase("fair", "planned"), Phase("varys", "reactive"))
+    telling.take("fair", 5, share=0.5)
+    assert telling.left_s is None
+    telling.take("fair", 5, share=1)
+    telling.take("varys", 30, share=0.25)
+    assert telling.left_s == 90
+
+
+def test_a_search_tells_what_a_run_takes_that_simulates_the_same_until_one_was_seen() -> None:
+    telling = Telling(Phase("search", "search", 900), Phase("run", "planned", 90, similar="search"))
+    telling.take("search", 7)
+    telling.account.share(0)  # what came before the first simulation says nothing about the pace
+    telling.take("search", 10, share=0.5)
+    assert telling.left_s == 10 + 0.1 * (7 + 10 + 10)
+
+
+def test_what_follows_is_estimated_until_the_same_was_measured() -> None:
+    telling = Telling(Phase("run"), Phase("keep", "records", 2, 2), Phase("write", "records", 5, 5))
+    telling.take("run", 5, share=0.5)
+    assert telling.left_s == 5 + 2 + 5
+    telling.take("run", 5, share=1)
+    assert telling.left_s == 2 + 5
+    telling.take("keep", 4)
+    telling.account.begin("write")
+    assert telling.left_s == 10, "this machine takes twice the time"
+
+
+def test_phases_are_left_out_if_a_later_begins() -> None:
+    telling = Telling(Phase("search", "search", 1, 40), Phase("run", "planned", 1, 10))
+    telling.account.begin("run")
+    telling.account.begin("run")
+    assert telling.left_s == 10
+
+
+def test_phases_that_take_longer_than_expected_make_others_seem_longer() -> None:
+    telling = Telling(Phase("write", expected_s=8), Phase("draw", expected_s=3))
+    telling.take("write", 38)
+    telling.account.begin("draw")
+    # 40 s instead of 10 s, if two seconds as expected are counted before.
+    assert telling.left_s == 12
+
+
+def test_a_command_that_gets_a_third_of_a_processor_takes_three_times_as_long_as_expected() -> None:
+    clock = Clock()
+    account = Account(clock, worked_s=lambda: clock.now_s / 3)
+    account.expect([Phase("run"), Phase("draw", expected_s=3)])
+    account.begin()
+    clock.now_s += 10
+    account.share(0.5)
+    assert account.how_far.left_s == pytest.approx(10 + 9)
+
+
+def test_the_time_left_grows_in_a_silence_and_is_never_nothing() -> None:
+    clock = Clock()
+    account = Account(clock)
+    account.stage("running", 2, "iterations")
+    clock.now_s += 10
+    account.done()
+    lefts = []
+    for _ in range(100):
+        clock.now_s += 1
+        left_s = account.how_far.left_s
+        assert left_s is not None
+        lefts.append(left_s)
+        assert "0:00 left" not in account.how_far.line
+    assert lefts[:8] == [9, 8, 7, 6, 5, 4, 3, 2]
+    assert lefts[8:] == sorted(lefts[8:])
+    assert lefts[-1] == 25
+
+
+def test_a_long_command_is_told_so_once_as_soon_as_it_is_known() -> None:
+    clock = Clock()
+    account = Account(clock, if_long="slow")
+    account.stage("running", 10, "iterations")
+    clock.now_s += 5
+    account.done()
+    assert account.note_due() is None
+    clock.now_s += 7
+    account.done()
+    assert account.note_due() == "slow", "it will take a minute"
+    assert account.note_due() is None
+
+
+def test_a_machine_without_a_system_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("ECHELON_ENGINE", raising=False)
+    by_tcc = [compiler.name for compiler in compilers()] == ["tcc"]
+    assert ("apt-get install gcc libc6-dev" in (slow_code() or "")) == by_tcc
+    monkeypatch.setenv("ECHELON_ENGINE", "python")
+    assert slow_code() is None
+
+
+def test_a_machine_with_a_system_compiler_says_nothing_of_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compiler = tmp_path / "cc"
+    compiler.touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert slow_code() is None
+
+
+def test_iterations_count_at_most_one_round_ahead_of_the_slowest_job() -> None:
+    scenario = load_scenario(SCENARIOS / "mix_dp4.yaml")
+    first, second, *others = (job.name for job in scenario.jobs)
+
+    def run(_scenario: Scenario, _label: str, _make: Callable[[], Policy], told: Callable[[str, int], None]) -> Any:
+        counts = []
+        for iteration in range(1, scenario.iterations + 1):
+            told(first, iteration)
+        counts.append(heard.parts)
+        for job in (second, *others):
+            told(job, 1)
+        counts.append(heard.parts)
+        raise RunError(str(counts))
+
+    heard = Heard()
+    with pytest.raises(RunError) as error:
+        compare(replace(scenario, policies=scenario.policies[:1]), "fluid", run, progress=heard)
+    assert str(error.value) == str([1, 1 + len(scenario.jobs)])
+
+
+def test_policies_whose_time_nothing_else_tells_run_first_and_results_keep_the_order() -> None:
+    scenario = prepare(SCENARIOS / "mix_dp4.yaml", ["fair", "srpt", "varys", "echelon"])
+    heard = Heard()
+    compared = compare(scenario, "fluid", place("virtual", "fluid")(unwatched, heard), progress=heard)
+    labels = dict.fromkeys(entry[1].split(":")[0] for entry in heard.all if entry[0] == "doing")
+    assert [*labels] == ["echelon", "varys", "fair", "srpt"]
+    assert compared.policies == ("fair", "srpt", "varys", "echelon")
+
+
+@pytest.mark.parametrize("target", ["fluid", "softswitch"])
+def test_a_search_says_how_far_it_is(target: str) -> None:
+    scenario = prepare(SCENARIOS / "mix_dp4.yaml", ["echelon"])
+    heard = Heard()
+    compare(replace(scenario, iterations=1), target, place("virtual", target)(unwatched, heard), progress=heard)
+    begun = heard.all.index(("begin", "run"))
+    shares = [entry[1] for entry in heard.all[:begun] if entry[0] == "share"]
+    assert shares == sorted(shares)
+    assert shares[0] == 0
+    assert len(shares) > 10
+    assert 0.9 < shares[-1] <= 1
+    assert any("searching for a plan (5" in entry[1] for entry in heard.all[:begun] if entry[0] == "doing")
 
 
 def test_a_line_is_due_every_ten_seconds_whatever_the_stage() -> None:
@@ -143,7 +328,7 @@ def command(*arguments: str) -> Sequence[str]:
 def test_off_a_terminal_there_are_plain_lines(tmp_path: Path) -> None:
     done = subprocess.run(
         command("run", str(SCENARIOS / "fig2.yaml"), "--json", *POLICIES, "-o", str(tmp_path)),
-        env={**os.environ, EVERY: "0.01", "FORCE_COLOR": "1"},
+        env={**os.environ, EVERY: "0", "FORCE_COLOR": "1"},
         capture_output=True,
         text=True,
         check=True,
@@ -151,8 +336,19 @@ def test_off_a_terminal_there_are_plain_lines(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["scenario"] == "fig2"
     lines = done.stderr.splitlines()
     assert all(LINE.fullmatch(line) for line in lines), lines
-    for part in ("fair: ", "echelon: ", "starting 2 switches", "1 of 2 iterations", " left"):
+    for part in ("fair: ", "echelon: ", "starting 2 switches", "1 of 2 iterations", " left", "writing report.md"):
         assert any(part in line for line in lines), part
+
+
+def test_off_a_terminal_there_may_be_no_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        command("run", str(SCENARIOS / "fig2.yaml"), "--json", "--policy", "fair", "-o", str(tmp_path)),
+        env={**os.environ, EVERY: "inf"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
 
 
 def on_terminals(arguments: Sequence[str], **environment: str) -> tuple[str, str]:
@@ -196,7 +392,7 @@ def test_on_a_terminal_standard_output_is_still_the_document_alone(terminal: str
     out, err = on_terminals(
         command("run", str(scenario), "--json", "--policy", "fair", "-o", str(tmp_path / "out")),
         TERM=terminal,
-        **{EVERY: "0.01"},
+        **{EVERY: "0"},
     )
     assert json.loads(out)["scenario"] == "fig2"
     assert "fair: running 1 job" in err

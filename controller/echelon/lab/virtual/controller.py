@@ -31,7 +31,7 @@ from echelon.lowering.lower import DIGEST
 from echelon.lowering.trees import JobTree
 from echelon.plan import Plan
 from echelon.policies import PlanError
-from echelon.policies.base import Policy
+from echelon.policies.base import Policy, Reporting, no_report
 from echelon.service.loop import MachineLoop
 from echelon.southbound.deadlines import no_deadlines
 from echelon.southbound.events import Acknowledged, SwitchChanged
@@ -77,6 +77,7 @@ class VirtualController(MachineLoop):
         capabilities: of every switch.
         acknowledged: called with a switch when a report of it was acknowledged.
         correct_distances: whether observed distances replace profiled ones.
+        on_search: called with the share that is done of a search for a plan.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class VirtualController(MachineLoop):
         *,
         acknowledged: Callable[[str], None] = lambda _switch: None,
         correct_distances: bool = False,
+        on_search: Callable[[float], None] = no_report,
     ) -> None:
         super().__init__()
         settings = Settings(
@@ -115,6 +117,7 @@ class VirtualController(MachineLoop):
         self._ranks = capabilities.ranks
         self._sessions = sessions
         self._acknowledged = acknowledged
+        self._on_search = on_search
         self._turns = {name: asyncio.Lock() for name in fabric.switches}
         """Calls of one session that read or write must not overlap."""
         self._alarms: list[tuple[float, int, events.Alarm]] = []
@@ -279,7 +282,11 @@ class VirtualController(MachineLoop):
             case effects.Save(request, changes):
                 self._store.commit(changes)
                 self.submit(events.Saved(request))
-            case effects.BuildJob() | effects.SearchPlan():
+            case effects.BuildJob():
+                self.submit(effect.run())
+            case effects.SearchPlan(search=search):
+                if isinstance(search, Reporting):
+                    search.report = self._on_search
                 self.submit(effect.run())
             case _ if isinstance(effect, effects.PlanningWork):
                 self.submit(effect.run())

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 from echelon.errors import RunError
 from echelon.fluid import BackgroundFlow, FluidError, Windows, simulate
 from echelon.lab.endhosts.shim import ACK_BYTES
 from echelon.lab.scenarios.results import ChosenPlan, PolicyRun
 from echelon.lab.scenarios.scenario import Scenario
-from echelon.policies.base import Policy, Searching
+from echelon.lab.virtual.searching import report_search
+from echelon.policies.base import Patient, Policy, Searching
+from echelon.progress import RUN, UNSEEN, CommandProgress
 
 
 def run(
@@ -21,9 +24,10 @@ def run(
     *,
     ideal: bool = False,
     end_s: Fraction | None = None,
+    shown: CommandProgress = UNSEEN,
 ) -> PolicyRun:
     """Run `scenario` under the policy that `make` makes; `progress(job, iteration)` is called for each finished
-    iteration.
+    iteration; `shown` is told what is being done.
 
     The model executes the plan; `ideal`: it gives flows the rates that the policy would give them if switches had a
     queue for each. It has no packets and no controller: of the
@@ -37,6 +41,10 @@ def run(
             "target has none (use --target softswitch, or background traffic at a constant rate)"
         )
     transport, policy = scenario.transport, make()
+    if isinstance(policy, Patient):
+        policy.report = partial(_report, shown, label)
+        if policy.simulated_iterations:
+            shown.doing(f"{label}: searching for a plan")
     try:
         result = simulate(
             scenario.jobs,
@@ -61,3 +69,11 @@ def run(
     found = policy.choices if isinstance(policy, Searching) else {}
     plans = [ChosenPlan.of(group, of.candidate.label, of.choice) for group, of in found.items()]
     return PolicyRun(result.jobs, paths=result.plan.paths, plans=plans)
+
+
+def _report(shown: CommandProgress, label: str, share: float) -> None:
+    if share < 1:
+        report_search(shown, label, share)
+        return
+    shown.begin(RUN)
+    shown.doing(label)

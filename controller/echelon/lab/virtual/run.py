@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 from echelon.control.jobs import BuiltJob
@@ -21,10 +22,11 @@ from echelon.lab.endhosts.transport import NS_PER_S
 from echelon.lab.scenarios.results import PolicyRun, SwitchStats
 from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.virtual.controller import VirtualController
+from echelon.lab.virtual.searching import report_search
 from echelon.lowering.capabilities import Capabilities, QueueDepthMarks
 from echelon.lowering.identity import Identity
 from echelon.policies.base import Policy
-from echelon.progress import UNSEEN, CommandProgress, counted
+from echelon.progress import RUN, UNSEEN, CommandProgress, counted
 from echelon.southbound.channel import Connect
 from echelon.southbound.errors import SouthboundError
 from echelon.southbound.session import IntentSession
@@ -83,6 +85,7 @@ def _run(
             sessions(target, fabric, testbed.addresses, options, testbed.connect),
             capabilities,
             acknowledged=testbed.acknowledged,
+            on_search=partial(report_search, shown, label),
         ) as controller,
     ):
 
@@ -124,6 +127,8 @@ def _run(
             testbed.decide_with(lambda: emulator.pace(controller.plan.rates_Bps))
         for name, host in emulator.hosts.items():
             testbed.receive_with(name, host.deliver)
+        shown.begin(RUN)
+        shown.share(0)
         shown.doing(f"{label}: running {counted(len(scenario.jobs), 'job')}")
         emulator.start()
         end_ns = None if end_s is None else testbed.clock.now_ns + round(end_s * NS_PER_S)

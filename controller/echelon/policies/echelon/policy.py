@@ -11,10 +11,10 @@ knows the jobs, so it simulates them and takes the best (`search`). We differ fr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import filterfalse, repeat
 from typing import Annotated, Any, Literal, Self
 
@@ -29,11 +29,14 @@ from echelon.jobs.graph import Ends, Job
 from echelon.kept import Kept
 from echelon.paths import check_names, links_of
 from echelon.plan import FlowPlan, Plan, PlanError, PortSchedule
-from echelon.policies.base import Choice, Group, GroupPlan, Policy, carried_by
+from echelon.policies.base import Choice, Group, GroupPlan, Policy, carried_by, no_report
 from echelon.policies.echelon.candidates import ALONE, AT_ONCE, CandidatePlan, candidates
-from echelon.policies.echelon.search import Doubt, NoSearch, PlanSearch
+from echelon.policies.echelon.search import Doubt, NoSearch, PlanSearch, simulated_iterations
 from echelon.policies.filling import ZERO, fill_evenly, residual_of
 from echelon.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
+
+_NEARLY = 0.999
+"""The share that is done of searches whose result has still to be planned."""
 
 
 class Echelon:
@@ -91,6 +94,15 @@ class Echelon:
         self._kept = _Given({})
         """The paths that connections keep."""
         self._capacities: Mapping[Link, Fraction] = {}
+        self.report: Callable[[float], None] = no_report
+        """Called by `best_plan` with the share of its searches that is done."""
+
+    @property
+    def simulated_iterations(self) -> int:
+        """About how many iterations of all jobs `best_plan` simulates; 0: none."""
+        if self._parameters.plan != "auto":
+            return 0
+        return simulated_iterations(len(candidates(several_paths=True)), self._parameters.draws)
 
     @property
     def carried(self) -> Self:
@@ -139,9 +151,23 @@ class Echelon:
         given = self._parameters.phases == "given"
         starts_s = {job.name: float(job.start_s) for job in jobs} if given else {}
         searches = self.searches(jobs, fabric, starts_s=starts_s)
-        for search in searches:
+        steps = {job.name: len(job.computes) + len(job.flows) for job in jobs}
+        # A step costs the more, the more flows there are beside it.
+        costs = {search.group: sum(map(steps.__getitem__, search.group)) ** 2 for search in searches}
+        whole, done = sum(costs.values()), 0
+        # The longest first, because its pace tells most about the rest.
+        for search in sorted(searches, key=lambda search: -costs[search.group]):
+            if isinstance(search, PlanSearch):
+                search.report = partial(self._report_part, done / whole, costs[search.group] / whole)
             self.adopt(search.group, search.run())
-        return self.plan(jobs, fabric) if searches else plan
+            done += costs[search.group]
+        if searches:
+            plan = self.plan(jobs, fabric)
+            self.report(1)
+        return plan
+
+    def _report_part(self, before: float, part: float, share: float) -> None:
+        self.report(min(before + part * share, _NEARLY))
 
     # -- the choice ----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import fsum, inf
@@ -21,7 +21,7 @@ from echelon.fluid.simulator import simulate
 from echelon.fluid.slowdown import mean_time_s
 from echelon.jobs.graph import Job
 from echelon.plan import Plan, PlanError
-from echelon.policies.base import Choice, Group, Prediction
+from echelon.policies.base import Choice, Group, Prediction, no_report
 from echelon.policies.echelon.candidates import ALONE, FAIR, CandidatePlan
 
 WORST = 0.2
@@ -96,6 +96,8 @@ class PlanSearch:
         places: numbers that tell copies apart, by job.
     """
 
+    report: Callable[[float], None]
+
     def __init__(
         self,
         jobs: Sequence[Job],
@@ -121,6 +123,7 @@ class PlanSearch:
         self._starts_s = starts_s or {}
         self._paths = paths
         self._places = places or {}
+        self.report = no_report
 
     def run(self) -> Choice[CandidatePlan]:
         """Return the best plan; the one in force, with a problem, if the jobs are too large to be simulated.
@@ -145,6 +148,8 @@ class PlanSearch:
         self._weights = [draw.weight for draw in draws]
         found: dict[CandidatePlan, list[list[float]]] = {}
         remaining = list(candidates)
+        simulations, simulated_so_far = _simulations(len(candidates), len(draws) - 1), 0
+        self.report(0)
         for number, draw in enumerate(draws):
             if number == 1:
                 remaining = self._promising(found)
@@ -160,6 +165,8 @@ class PlanSearch:
                     found.pop(candidate, None)
                 else:
                     found.setdefault(candidate, []).append(slowdowns)
+                simulated_so_far += 1
+                self.report(min(simulated_so_far / simulations, 1))
             remaining = [candidate for candidate in remaining if candidate in found]
         if not found:
             raise PlanError(f"no plan can be simulated: {next(iter(problems.values()))}")
@@ -240,6 +247,16 @@ class PlanSearch:
 def _kept(count: int) -> int:
     """Return how many of these candidates get further draws."""
     return max(_LEAST_KEPT, round(count * _KEPT))
+
+
+def _simulations(candidates: int, further_draws: int) -> int:
+    """Return about how many simulations compare these candidates."""
+    return candidates + (_kept(candidates) + 2) * further_draws
+
+
+def simulated_iterations(candidates: int, further_draws: int) -> int:
+    """Return about how many iterations a search simulates if it is not too much work."""
+    return ITERATIONS * _simulations(candidates, further_draws)
 
 
 def _affordable(

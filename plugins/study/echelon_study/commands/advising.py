@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from echelon.cli.compilers import slow_code
 from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import AsJson, Column, show, show_json
 from echelon.cli.usage import BAD_INPUT, fail
@@ -63,7 +64,7 @@ def advise(
         choices, needs = _choices(policy)
         store = LineStore(Path(directory) / "points.jsonl")
         known = {"": Knowledge(), f", ±{100 * DOUBT:.0f} %": Knowledge(DRAWS, DOUBT)}
-        with ShownProgress() as progress:
+        with ShownProgress(if_long=slow_code()) as progress:
             exact, doubted = measured(
                 str(file), choices, iterations, known, store, workers or os.cpu_count() or 1, progress
             )

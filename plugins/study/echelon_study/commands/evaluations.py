@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from echelon.cli.compilers import slow_code
 from echelon.cli.progress import ShownProgress
 from echelon.cli.runs import policy_choice
 from echelon.cli.tables import AsJson, Column, show, show_json
@@ -77,7 +78,7 @@ def evaluate(
     with one_line_errors(out):
         from echelon_study.experiments.evaluation import run
 
-        with ShownProgress() as progress:
+        with ShownProgress(if_long=slow_code()) as progress:
             report = run.evaluate_into(
                 out,
                 half=half,

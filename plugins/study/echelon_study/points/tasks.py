@@ -8,10 +8,13 @@ import os
 import signal
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from math import fsum, inf
+from statistics import fmean
 from typing import Any, Protocol
 
 from echelon.errors import Code, CodedError, RunError
@@ -46,6 +49,10 @@ class Task:
     like."""
     cost: float = 0.0
     """Expected duration in any unit: the longest begin first, so that none remains for the end."""
+    kind: str = ""
+    """Tasks of a kind take times in proportion to their `work`. Of those of the same cost the longest begin first, by
+    what others of their kinds took."""
+    work: float = 1.0
 
 
 class SweepError(CodedError):
@@ -102,6 +109,7 @@ def sweep(
             out[task.name] = stored
     progress.stage(doing, len(tasks), unit, kept=len(out))
     missing.sort(key=lambda task: -task.cost)
+    times = _Times(missing)
     failures: list[str] = []
 
     def begin(task: Task) -> None:
@@ -114,14 +122,16 @@ def sweep(
         stored = Stored(task.identity, outcome.result, round(outcome.wall_s, 3))
         store.put(task.name, stored)
         out[task.name] = stored
+        times.add(task, outcome.wall_s)
         progress.done()
+        progress.share(times.share)
 
     if workers == 0:
         for task in missing:
             begin(task)
             keep(task, measured(task.measure))
     elif missing and isinstance(workers, int):
-        _in_processes(missing, min(workers, len(missing)), begin, keep)
+        _in_processes(missing, min(workers, len(missing)), begin, keep, times)
     elif missing and not isinstance(workers, int):
         workers.measure(missing, keep)
     if failures:
@@ -130,22 +140,64 @@ def sweep(
     return out
 
 
-def _in_processes(tasks: Sequence[Task], workers: int, begin: Begin, keep: Keep) -> None:
+class _Times:
+    """What tasks take, by their kinds."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._work: dict[str, float] = defaultdict(float)
+        for task in tasks:
+            self._work[task.kind] += task.work
+        self._done: dict[str, float] = defaultdict(float)
+        self._took_s: dict[str, float] = defaultdict(float)
+
+    def add(self, task: Task, took_s: float) -> None:
+        """Count a task that is done."""
+        self._done[task.kind] += task.work
+        self._took_s[task.kind] += took_s
+
+    def expected_s(self, task: Task) -> float:
+        """Return the expected duration of a task; infinite for the first of its kind."""
+        done = self._done.get(task.kind)
+        return task.work * self._took_s[task.kind] / done if done else inf
+
+    @property
+    def share(self) -> float:
+        """Return the share of the tasks' time that is over. Kinds of which nothing is known are as the mean."""
+        paces = {kind: self._took_s[kind] / done for kind, done in self._done.items() if done}
+        if not paces:
+            return 0
+        mean = fmean(paces.values())
+        whole_s = fsum(work * paces.get(kind, mean) for kind, work in self._work.items())
+        return min(fsum(self._took_s.values()) / whole_s, 1) if whole_s else 0
+
+    def take(self, waiting: list[Task]) -> Task:
+        """Remove the task from the list that is to begin next."""
+        last = longest = len(waiting) - 1
+        for index in range(last, -1, -1):
+            task = waiting[index]
+            if not task.kind or task.cost != waiting[last].cost:
+                break
+            if self.expected_s(task) > self.expected_s(waiting[longest]):
+                longest = index
+        return waiting.pop(longest)
+
+
+def _in_processes(tasks: Sequence[Task], workers: int, begin: Begin, keep: Keep, times: _Times) -> None:
     """Measure in processes of this computer. Tasks that were under way when a process died are measured again, each in
     a process of its own, so that only the task at fault fails."""
     waiting = list(reversed(tasks))
     while waiting:
-        for task in _in_pool(waiting, workers, begin, keep):
+        for task in _in_pool(waiting, workers, begin, keep, times):
             for _ in range(_TRIES_ALONE):
-                if not _in_pool([task], 1, begin, keep):
+                if not _in_pool([task], 1, begin, keep, times):
                     break
             else:
                 keep(task, MeasuredTask({}, 0.0, "its process ended unexpectedly (out of memory?)"))
 
 
-def _in_pool(waiting: list[Task], workers: int, begin: Begin, keep: Keep) -> list[Task]:
-    """Measure the tasks of `waiting`, last first, and remove them from it. If a process dies, stop and return those
-    that were under way."""
+def _in_pool(waiting: list[Task], workers: int, begin: Begin, keep: Keep, times: _Times) -> list[Task]:
+    """Measure the tasks of `waiting`, in the order of `times`, and remove them from it. If a process dies, stop and
+    return those that were under way."""
     # gRPC has threads, so processes are not forked.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_depend_on_parent)
     running: dict[Future[MeasuredTask], Task] = {}
@@ -155,7 +207,7 @@ def _in_pool(waiting: list[Task], workers: int, begin: Begin, keep: Keep) -> lis
         while not broken and (waiting or running):
             # No more than can run: an interrupt then waits only for those.
             while waiting and len(running) < workers and not broken:
-                task = waiting.pop()
+                task = times.take(waiting)
                 begin(task)
                 try:
                     running[pool.submit(measured, task.measure)] = task

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.needs import needs
+
 HERE = Path(__file__).parents[2] / "bench" / "programs"
 
 
 @pytest.mark.p4c
-@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not installed")
+@needs("p4c")
 def test_recompiling_gives_the_same(tmp_path: Path) -> None:
     json, p4info = tmp_path / "router.json", tmp_path / "router.p4info.txtpb"
     subprocess.run(

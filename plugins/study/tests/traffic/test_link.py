@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import pytest
 
-from echelon.lab.hosts import sandbox
 from plugins.study.tests.traffic.link import LINK_BPS, Case, measured
-
-MISSING = sandbox.missing() or (None if shutil.which("tc") else "tc is not in PATH (it is in /sbin, of iproute2)")
+from tests.needs import needs
 
 pytestmark = [
-    pytest.mark.skipif(MISSING is not None, reason=MISSING or ""),
+    needs("the laboratory's sandbox", "tc"),
     # Beside each other they would measure each other.
     pytest.mark.xdist_group("hosts"),
 ]

@@ -42,6 +42,7 @@ class HostRanking:
     """The program at the interface with the address `ipv4`; use it as a context manager. Raise `AgentError`."""
 
     def __init__(self, ipv4: str) -> None:
+        interface = _interface_of(ipv4)
         self._libbpf = load_libbpf()
         self._ipv4 = ipv4
         self._maps: dict[str, int] = {}
@@ -52,7 +53,7 @@ class HostRanking:
         self._link = -1
         self._object = None
         try:
-            self._attach(_interface_of(ipv4))
+            self._attach(interface)
         except BaseException:
             self.close()
             raise

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import echelon
 from echelon.cli import app
+from tests.needs import needs
 
 ROOT = Path(__file__).parents[4]
 FIG2 = ROOT / "topologies/scenarios/fig2.yaml"
@@ -146,9 +147,11 @@ def test_the_examples_of_the_page_run() -> None:
 
 
 @pytest.mark.long
+@needs("nbclient")
 def test_the_notebook_runs() -> None:
-    nbclient = pytest.importorskip("nbclient")
-    nbformat = pytest.importorskip("nbformat")
+    import nbclient
+    import nbformat
+
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
     printed = [output for cell in notebook.cells for output in cell.get("outputs", [])]

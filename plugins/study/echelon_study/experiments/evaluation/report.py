@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
 
 from echelon.lab.scenarios.scenario import PolicyChoice
+from echelon.progress import UNSEEN, CommandProgress, Phase
 from echelon_study.experiments.evaluation import tables
 from echelon_study.experiments.evaluation.draw import draw
 from echelon_study.experiments.evaluation.pictures import draw as draw_pictures
@@ -22,13 +23,32 @@ WORST = "worst"
 """The directory of the worst cases."""
 
 _ERRORS_SHOWN = 10
+_PICTURES, _CASES = "pictures", "cases"
+_PICTURES_S, _CASE_S = 3.0, 0.1
+"""What tables with pictures, and a scenario file, take a processor, which draws that scenario again."""
 
 
-def write(evaluation: Evaluation, results: Sequence[ScenarioResult], worst: int, out: Path) -> list[Path]:
+def phases(evaluation: Evaluation, worst: int) -> Iterator[Phase]:
+    """Yield the phases of `write`."""
+    yield Phase(_PICTURES, expected_s=_PICTURES_S)
+    if not evaluation.files:
+        most = 2 * len(evaluation.modes(0)) * len(evaluation.policies) * min(worst, evaluation.scenarios)
+        yield Phase(_CASES, expected_s=most * _CASE_S)
+
+
+def write(
+    evaluation: Evaluation,
+    results: Sequence[ScenarioResult],
+    worst: int,
+    out: Path,
+    progress: CommandProgress = UNSEEN,
+) -> list[Path]:
     """Write the report into the directory `out`, with the `worst` worst cases of each policy, mode and measure.
 
-    Return the files, the summary first. Raise `OSError`.
+    Return the files, the summary first. `progress` is told of the phases. Raise `OSError`.
     """
+    progress.begin(_PICTURES)
+    progress.stage("writing the report")
     compared = compare(evaluation, results)
     shown = tables.tables(compared)
     files = [table.write(out) for table in (*shown, tables.all_kinds(compared), tables.scenarios(compared))]
@@ -39,7 +59,13 @@ def write(evaluation: Evaluation, results: Sequence[ScenarioResult], worst: int,
     for old in directory.glob("*.yaml"):
         old.unlink()
     choices = {choice.label: choice for choice in evaluation.policies}
-    scenarios = [_write_case(case, choices[case.policy], evaluation.iterations, directory) for case in cases]
+    progress.begin(_CASES)
+    progress.stage("writing the worst cases", len(cases), "files")
+    scenarios = []
+    for number, case in enumerate(cases, start=1):
+        scenarios.append(_write_case(case, choices[case.policy], evaluation.iterations, directory))
+        progress.share(number / len(cases))
+        progress.done()
     summary = out / SUMMARY
     summary.write_text(_summary(evaluation, compared, shown, pictures, cases), encoding="utf-8")
     return [summary, *files, *pictures, *scenarios]

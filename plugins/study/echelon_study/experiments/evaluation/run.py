@@ -16,7 +16,7 @@ from pathlib import Path
 
 from echelon.documents import DocumentError, suggestion
 from echelon.lab.scenarios.scenario import PolicyChoice
-from echelon.progress import UNSEEN, CommandProgress
+from echelon.progress import UNSEEN, CommandProgress, Phase
 from echelon_study.experiments.evaluation import report, tables
 from echelon_study.experiments.evaluation.measure import Knowledge, prepared
 from echelon_study.experiments.evaluation.tasks import HALVES, Evaluation, evaluate
@@ -26,6 +26,7 @@ from echelon_study.points.lines import LineStore
 
 RESULTS = "results.jsonl"
 MACHINE = "machine.json"
+_MEASURING = "measure"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,10 @@ def evaluate_into(
     store = LineStore(out / RESULTS)
     record = machine(["echelon", *sys.argv[1:]], evaluation.identity(), workers)
     began = time.monotonic()
+    progress.expect([Phase(_MEASURING), *report.phases(evaluation, worst)])
+    progress.begin(_MEASURING)
     results = evaluate(evaluation, store, workers, progress)
     record["took_s"] = round(time.monotonic() - began, 1)
     (out / MACHINE).write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    progress.stage("writing the report")
-    files = report.write(evaluation, results, worst, out)
+    files = report.write(evaluation, results, worst, out, progress)
     return Report(files, tables.overview(report.compare(evaluation, results)))

@@ -116,7 +116,10 @@ def measured(
             f"{choice.label}{about}",
             {"file": file, "policy": choice.label, "iterations": iterations, "code": code, **asdict(known)},
             partial(slowdowns, file, choice, "plan", iterations, known),
-            cost=known.draws,
+            # First what the policies take, so that the long ones of the rest begin first.
+            cost=-known.draws,
+            kind=choice.label,
+            work=known.draws,
         )
         for about, known in knowledge.items()
         for choice in policies
@@ -128,7 +131,7 @@ def measured(
 def _tasks(evaluation: Evaluation) -> list[Task]:
     tasks: list[Task] = []
 
-    def add(name: str, mode: Mode | None, identity: Mapping[str, Any], measure: Measurement) -> None:
+    def add(name: str, mode: Mode | None, identity: Mapping[str, Any], measure: Measurement, kind: str) -> None:
         # Scenario after scenario, because a process keeps the last ones that it has drawn.
         tasks.append(
             Task(
@@ -136,19 +139,20 @@ def _tasks(evaluation: Evaluation) -> list[Task]:
                 {**identity, "mode": mode, "code": code_digest(*_SOURCES, packets=mode == "packets")},
                 measure,
                 cost=-len(tasks),
+                kind=kind,
             )
         )
 
     iterations = evaluation.iterations
     for place, origin in enumerate(evaluation.origins):
         of = {"scenario": scenario_digest(prepared(origin).scenario)} if isinstance(origin, str) else {"seed": origin}
-        add(_name(origin), None, of, partial(describe, origin))
+        add(_name(origin), None, of, partial(describe, origin), "")
         for mode in evaluation.modes(place):
             for choice in evaluation.policies:
                 known = evaluation.knowledge
                 identity = {**of, "policy": choice.label, "iterations": iterations, **asdict(known)}
                 measure = partial(slowdowns, origin, choice, mode, iterations, known)
-                add(_name(origin, choice, mode), mode, identity, measure)
+                add(_name(origin, choice, mode), mode, identity, measure, f"{choice.label}, {mode}")
     return tasks
 
 
