@@ -17,7 +17,7 @@ TARGET ?= softswitch
 TESTS ?=
 PROGRAM ?=
 
-.PHONY: demo demo-aggregation demo-mininet demo-torch docs test test-fast test-long test-properties test-quiet ptf lint hosts wheels release lock sbom \
+.PHONY: demo demo-aggregation demo-mininet demo-torch docs test test-all test-fast test-long test-properties test-quiet ptf lint hosts wheels release lock sbom \
 	screenshots bench bench-switch soak soak-short format p4 p4-rankings p4-tofino p4-report bpf proto clean
 
 $(RUNS): pyproject.toml softswitch/pyproject.toml
@@ -100,8 +100,15 @@ docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(RUN)/python -m mkdocs build --strict
 	@echo "open out/site/index.html, or serve out/site with python -m http.server, for its search"
 
+# The tests of the controller, the switch and the laboratory: what a user wants to see pass, in six minutes at most.
+SHOWN := tests/acceptance tests/docs tests/echelon tests/p4 tests/scenarios tests/softswitch tests/topologies
 test: $(STAMP)
-	$(RUN)/pytest -n auto --dist loadgroup
+	$(RUN)/pytest -n auto --dist loadgroup -m 'not wide and not long and not quiet' $(SHOWN) tests/test_*.py
+
+# All tests that want no processors of their own: those of plug-ins, examples, benches and the soak besides, those with
+# many drawn cases, and those that take minutes.
+test-all: $(STAMP)
+	$(RUN)/pytest -n auto --dist loadgroup -m 'not quiet'
 
 # The layers without sockets and processes, for the edit loop: a minute.
 FAST := tests/echelon/files tests/echelon/jobs tests/echelon/fluid tests/echelon/policies tests/echelon/lowering \
@@ -109,7 +116,7 @@ FAST := tests/echelon/files tests/echelon/jobs tests/echelon/fluid tests/echelon
 test-fast: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup -m 'not io and not long and not quiet' $(FAST)
 
-# What `make test` leaves out because it takes minutes; LONG names folders.
+# The tests that take minutes alone; LONG names folders.
 test-long: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup -m long $(LONG)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 
 import ctoolchain
+from tests.needs import path_of
 
 _NAMES = os.environ.get("SANITIZE", "").split(",")
-_COMMAND = (shutil.which("gcc") or "gcc", "-g", "-O1", "-w", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
+_GCC = path_of("gcc") or "gcc"
+_COMMAND = (_GCC, "-g", "-O1", "-w", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
 
 if _NAMES != [""]:
     SANITIZING = ctoolchain.Compiler("sanitizing", (*_COMMAND, *(f"-fsanitize={name}" for name in _NAMES)))

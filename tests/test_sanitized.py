@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.needs import needs
 
 ROOT = Path(__file__).parents[1]
 TESTED = (
@@ -20,14 +21,21 @@ TESTED = (
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("names", "libraries"), [("address,undefined", ("asan", "ubsan")), ("thread", ("tsan",))])
+@needs("setarch")
+@pytest.mark.parametrize(
+    ("names", "libraries"),
+    [
+        pytest.param(
+            "address,undefined",
+            ("asan", "ubsan"),
+            marks=needs("gcc's sanitizers of memory"),
+        ),
+        pytest.param("thread", ("tsan",), marks=needs("gcc's sanitizer of threads")),
+    ],
+)
 def test_no_sanitizer_finds_anything(names: str, libraries: tuple[str, ...], tmp_path: Path) -> None:
-    if shutil.which("gcc") is None or shutil.which("setarch") is None:
-        pytest.skip("needs gcc and setarch")
     asked = [["gcc", f"-print-file-name=lib{name}.so"] for name in libraries]
     paths = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() for command in asked]
-    if not all(Path(path).is_absolute() for path in paths):
-        pytest.skip(f"gcc has no library for -fsanitize={names}")
     command = [*("setarch", "-R", sys.executable, "-m", "pytest", "-p", "tests.sanitized", "-n", "0", "-s")]
     done = subprocess.run(
         [*command, "-x", *(f"tests/{path}" for path in TESTED)],

@@ -9,7 +9,6 @@ output is attributed to its input.
 from __future__ import annotations
 
 import io
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -50,11 +49,6 @@ service Standard {
 }
 """
 """What BMv2's Thrift service has, and P4Runtime lacks there."""
-
-
-def installed() -> bool:
-    """Return whether BMv2 is installed."""
-    return shutil.which(COMMAND) is not None
 
 
 def _message_class() -> Any:

@@ -9,19 +9,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.differential.bmv2 import COMMAND, Bmv2Target, installed
+from tests.differential.bmv2 import Bmv2Target
 from tests.differential.campaign import campaign
 from tests.differential.catalogue import names, subject
 from tests.differential.soft import DeviceTarget
+from tests.needs import needs
 
 SEED = 2026
 PACKETS = 90
 WAIT_NS = 20_000
 
-pytestmark = [
-    pytest.mark.bmv2,
-    pytest.mark.skipif(not installed(), reason=f"{COMMAND} is not installed"),
-]
+pytestmark = [pytest.mark.bmv2, needs("bmv2")]
 
 
 @pytest.fixture(scope="module")

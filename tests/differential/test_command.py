@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.differential.bmv2 import COMMAND, Bmv2Target, installed
+from tests.differential.bmv2 import Bmv2Target
 from tests.differential.campaign import campaign
 from tests.differential.case import parse
 from tests.differential.catalogue import subject
 from tests.differential.command import CommandTarget
 from tests.differential.compare import differences
 from tests.differential.target import run
+from tests.needs import needs
 
 SEED = 2026
 PACKETS = 40
@@ -34,7 +35,7 @@ def test_counterexample(path: Path, command: CommandTarget) -> None:
 
 
 @pytest.mark.bmv2
-@pytest.mark.skipif(not installed(), reason=f"{COMMAND} is not installed")
+@needs("bmv2")
 @pytest.mark.parametrize("name", ["router", "replication", "flow", "memory", "idioms"])
 def test_no_difference(name: str, command: CommandTarget) -> None:
     with Bmv2Target() as bmv2:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from tests.differential.soft import DeviceTarget, FabricTarget
 from tests.differential.target import run
 from tests.differential.vocabulary import Vocabulary
 from tests.differential.walk import packets
+from tests.needs import needs
 
 PROGRAMS = HERE / "programs"
 
@@ -206,7 +206,7 @@ def test_shrinking_leaves_one_packet() -> None:
 
 
 @pytest.mark.p4c
-@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not installed")
+@needs("p4c")
 @pytest.mark.parametrize("source", sorted(PROGRAMS.glob("*.p4")), ids=lambda path: path.stem)
 def test_compiled_output_is_of_these_sources(source: Path, tmp_path: Path) -> None:
     json, p4info = tmp_path / "out.json", tmp_path / "out.p4info.txtpb"
@@ -221,7 +221,7 @@ def test_compiled_output_is_of_these_sources(source: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.p4c
-@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not installed")
+@needs("p4c")
 def test_p4infos_are_of_the_borrowed_programs(tmp_path: Path) -> None:
     borrowed = HERE.parents[1] / "tests" / "softswitch" / "programs"
     for p4info in sorted(PROGRAMS.glob("*.p4info.txtpb")):

@@ -124,7 +124,17 @@ def to_run(page: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if to_run(page)], ids=lambda page: str(page.relative_to(ROOT)))
+FIRST_PAGE = ROOT / "README.md"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=() if page == FIRST_PAGE else pytest.mark.wide, id=str(page.relative_to(ROOT)))
+        for page in PAGES
+        if to_run(page)
+    ],
+)
 def test_the_commands_of_a_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
     for name in ("topologies", "p4src", "ptf", "controller", "softswitch", "plugins", "tests", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)

@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT
+from tests.needs import needs
 
 _MOST_LINES = 40
 
 
 @pytest.mark.long
+@needs("bash")
 def test_the_demo_fits_a_page_and_its_next_steps_work(tmp_path: Path) -> None:
     """The packages are those of this environment, which Make takes for one that it has just made."""
     home, environment = tmp_path / "clone", tmp_path / "clone" / ".venv"

@@ -17,15 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.hosts import sandbox
-from echelon.lab.hosts.backends import mininet
 from tests.docs import newcomer
 from tests.docs.pages import ROOT, blocks
+from tests.needs import needs, require
 
 MOST = {"engineer": 5, "student": 6, "network": 3, "lecturer": 2}
 """The number of commands that bring each person to what the page is about, at most."""
 PATIENCE_S = 1200
-NO_MININET = sandbox.missing() or mininet.missing()
 SANDBOXED = "import sys; from echelon.lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:], ['/tmp']))"
 
 
@@ -49,6 +47,7 @@ def test_a_page_has_few_commands(person: str) -> None:
 @pytest.fixture(scope="module")
 def clone() -> Iterator[Path]:
     """Return a copy of the repository in which nothing is installed; not below /tmp, of which `mn` deletes files."""
+    require("a package index")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
         home = Path(scratch) / "echelon"
         made_here = (".*_cache", ".git", ".hypothesis", ".venv", "*.egg-info", "__pycache__", "out")
@@ -57,6 +56,7 @@ def clone() -> Iterator[Path]:
 
 
 @pytest.mark.long
+@needs("bash")
 @pytest.mark.xdist_group("first_hour")
 @pytest.mark.parametrize(
     "person",
@@ -64,7 +64,7 @@ def clone() -> Iterator[Path]:
         "engineer",
         "student",
         "network",
-        pytest.param("lecturer", marks=pytest.mark.skipif(NO_MININET is not None, reason=str(NO_MININET))),
+        pytest.param("lecturer", marks=needs("mn")),
     ],
 )
 def test_the_commands_of_a_page_do_what_it_says(person: str, clone: Path) -> None:

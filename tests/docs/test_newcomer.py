@@ -12,9 +12,11 @@ import pytest
 from tests.docs import newcomer
 from tests.docs.pages import ROOT, blocks
 from tests.examples.installed import environment, install
+from tests.needs import needs, require
 
 
 @pytest.mark.long
+@needs("bash")
 def test_a_newcomer_gets_the_results_that_the_tutorial_shows(tmp_path: Path) -> None:
     installed = install(tmp_path / "environment")
     home = tmp_path / "home"
@@ -27,8 +29,10 @@ def test_a_newcomer_gets_the_results_that_the_tutorial_shows(tmp_path: Path) -> 
 
 
 @pytest.mark.long
+@needs("bash")
 def test_the_tutorial_starts_from_nothing(tmp_path: Path) -> None:
     """The pages install what they need: nothing of this environment is used."""
+    require("a package index")
     home = tmp_path / "echelon"
     made_here = (".*_cache", ".git", ".hypothesis", ".venv", "*.egg-info", "__pycache__", "out")
     shutil.copytree(ROOT, home, ignore=shutil.ignore_patterns(*made_here))

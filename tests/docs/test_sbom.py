@@ -16,6 +16,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.needs import require
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = (ROOT, ROOT / "softswitch", *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml")))
 CLEAN = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
@@ -28,8 +30,7 @@ pytestmark = [pytest.mark.long, pytest.mark.xdist_group("sbom")]
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build all distributions and their bills, and return the folder of the wheels."""
-    pytest.importorskip("cyclonedx", reason="needs cyclonedx-python-lib (echelon-p4[dev])")
-    pytest.importorskip("uv", reason="needs uv (echelon-p4[dev])")
+    require("cyclonedx")
     out = tmp_path_factory.mktemp("out") / "wheels"
     for folder in FOLDERS:
         build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(out)]
@@ -71,6 +72,7 @@ def closure(requires: Mapping[str, Sequence[Requirement]], root: str) -> set[str
 
 def test_a_bill_names_what_its_distribution_installs_and_no_more(wheels: Path) -> None:
     """What pip would install in an empty environment is in the bill, in versions that the requirements allow."""
+    require("a package index")
     dry = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--report", "-"]
     dry += ["--disable-pip-version-check", *map(str, wheels.glob("*.whl"))]
     report = json.loads(subprocess.run(dry, check=True, stdout=subprocess.PIPE, timeout=600, env=CLEAN).stdout)

@@ -16,6 +16,7 @@ PAGE = newcomer.PAGES[1]
 
 
 @pytest.mark.io
+@pytest.mark.wide
 def test_the_policy_passes_mypy(tmp_path: Path) -> None:
     [shown] = [block for block in blocks(PAGE) if block.title and block.title.endswith("smallest_first.py")]
     (tmp_path / "smallest_first.py").write_text(shown.text, encoding="utf-8")

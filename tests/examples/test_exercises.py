@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from echelon.lab.hosts import sandbox
+from tests.needs import needs, require
 
 EXERCISES = Path(__file__).parents[2] / "examples" / "exercises"
 NAMES = sorted(check.parent.name for check in EXERCISES.glob("*/check.py"))
-HAS_P4C = shutil.which("p4c-bm2-ss") is not None
-HAS_BMV2 = shutil.which("simple_switch_grpc") is not None
 NETWORKED = [
     pytest.mark.long,
     pytest.mark.xdist_group("queues"),
-    pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing())),
+    needs("the laboratory's sandbox"),
 ]
-BMV2 = [pytest.mark.bmv2, pytest.mark.skipif(not HAS_BMV2, reason="simple_switch_grpc is not installed")]
+BMV2 = [pytest.mark.bmv2, needs("bmv2")]
 EACH = [pytest.param(name, marks=NETWORKED if name == "queues" else []) for name in NAMES]
 QUEUES = EXERCISES / "queues"
 
 
 def check(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    if not HAS_P4C and list(folder.glob("*.p4")) and not list(folder.glob("*.json")):
-        pytest.skip("p4c-bm2-ss is not installed")
+    if list(folder.glob("*.p4")) and not list(folder.glob("*.json")):
+        require("p4c")
     command = [sys.executable, folder.parent / "check.py", folder, *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
 
@@ -75,7 +72,7 @@ def test_queues_on_bmv2(part: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["ecn", "monitor", "priority"])
-@pytest.mark.skipif(not HAS_P4C, reason="p4c-bm2-ss is not installed")
+@needs("p4c")
 def test_the_programs_of_queues_are_what_p4c_makes_of_them(name: str, tmp_path: Path) -> None:
     options = ("--std", "p4-16", "--arch", "v1model", "--Wdisable=unused", "-I", "..")
     command = ["p4c-bm2-ss", *options, "-o", tmp_path / "made.json", f"{name}.p4"]

@@ -6,10 +6,10 @@ from contextlib import redirect_stderr
 from io import StringIO
 from pathlib import Path
 
-import pytest
 import typer
 
 from echelon.cli import service
+from tests.needs import NO_INDEX, skip
 
 CACHE = Path(__file__).resolve().parents[2] / ".venv-interop"
 """The XDG cache directory for tests: making the environment takes half a minute and a package index."""
@@ -23,5 +23,5 @@ def shell_python() -> Path:
         except typer.Exit:
             pass
     if "No matching distribution" in said.getvalue():
-        pytest.skip(said.getvalue())
+        skip("a package index", NO_INDEX)
     raise AssertionError(said.getvalue())

@@ -18,8 +18,9 @@ from echelon.lowering.identity import Identity, SegmentIdentity
 from echelon.lowering.lower import lower
 from echelon.plan import FlowPlan
 from echelon.rankings.fixed import Fixed
-from tests.drawing import examples, longest
+from tests.drawing import examples
 from tests.echelon.lowering.test_lower import PATH, diamond, only, plan_of, softswitch
+from tests.needs import needs
 
 MOST_TIME_OUTS = 4 * WINDOW
 """More than one for each segment that can be lost on its way, both ways."""
@@ -62,7 +63,7 @@ def test_closed_one_way_all_arrives_after_few_time_outs(closing: tuple[bool, boo
     check()
 
 
-@longest
+@needs("all examples")
 @pytest.mark.long
 def test_a_million_connections() -> None:
     for choices in drawn(10**6):

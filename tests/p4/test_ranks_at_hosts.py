@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.frames import MACS, ipv4, shim
 
-from ctoolchain import CSource, compilers, load
+from ctoolchain import CSource, load
 from echelon.fabric.builders import one_tor
 from echelon.fabric.load import build_fabric
 from echelon.fabric.model import Fabric
@@ -30,6 +30,9 @@ from echelon.rankings.fixed import Fixed
 from echelon.targets import TARGETS
 from softswitch import Program, Switch, load_program
 from tests.drawing import examples
+from tests.needs import needs
+
+pytestmark = pytest.mark.wide
 
 HEADER = Path(ranks.__file__).with_name("ranks.h")
 INGRESS = "EchelonIngress."
@@ -214,7 +217,7 @@ def packets(made: list[Step], *, alone: bool) -> Any:
         yield step.flow, now_us, RankPacket(here, step.left_bytes, *flags, step.age_us, step.memory)
 
 
-@pytest.mark.skipif(not compilers(), reason="no C compiler")
+@needs("a C compiler")
 @settings(max_examples=examples(400), deadline=None)
 @given(st.lists(rankings, min_size=4, max_size=4), st.lists(steps, min_size=1, max_size=40))
 def test_python_and_c_agree(made: list[Any], sent: list[Step]) -> None:

@@ -11,7 +11,6 @@ between two steps, because the TNA program's ticks are 1.024 µs long. Where the
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
@@ -22,10 +21,9 @@ from reference.tna_on_v1model import compiled as compile_tna
 
 from echelon.p4program import constants, program
 from softswitch import load_program
-from tests.drawing import longest
+from tests.needs import needs
 from tests.p4.planes import HOSTS, STEP_US, DataPlane, Seen, TnaCompiled, TnaSources, configured, ticks, v1model
 
-HAS_P4C = shutil.which("p4c-bm2-ss") is not None and shutil.which("cpp") is not None
 RUN = 500
 """The packets that one pair of switches gets."""
 START_US = 1_000_000_000
@@ -41,13 +39,7 @@ Make = Callable[..., DataPlane]
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(
-            "sources",
-            marks=[
-                pytest.mark.p4c,
-                pytest.mark.skipif(not HAS_P4C, reason="p4c-bm2-ss or cpp is not installed"),
-            ],
-        ),
+        pytest.param("sources", marks=[pytest.mark.p4c, needs("p4c", "cpp")]),
         "compiled",
     ],
 )
@@ -121,7 +113,7 @@ def test_the_same_fate_as_in_the_v1model_program(tna: Make) -> None:
 
 
 @pytest.mark.long
-@longest
+@needs("all examples")
 def test_the_same_fate_of_100_000_packets(tna: Make) -> None:
     same_fate(tna, 2, 100_000 // RUN)
 

@@ -19,6 +19,8 @@ from PIL import Image
 from echelon.p4program import constants, program
 from tests.p4.planes import TnaCompiled
 
+pytestmark = pytest.mark.wide
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 BUILD = ROOT / "p4src" / "build"

@@ -15,14 +15,13 @@ from pathlib import Path
 import pytest
 
 from echelon.p4program import program
+from tests.needs import needs
 
 RUN = Path(__file__).parents[2] / "ptf" / "run.py"
 TEST = "reference.EpochDelta240"
 """A quick one: 16 iterations behind is the oldest straggler."""
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("ptf", path=str(Path(sys.executable).parent)) is None, reason="ptf is not installed"
-)
+pytestmark = needs("ptf")
 
 
 def run(tmp_path: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

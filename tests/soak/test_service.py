@@ -7,7 +7,7 @@ from argparse import Namespace
 
 import pytest
 
-from tests.drawing import longest
+from tests.needs import needs
 from tests.soak import kills, lying, requests, work
 
 
@@ -20,7 +20,7 @@ def test_random_job_files_of_any_size() -> None:
 
 
 @pytest.mark.long
-@longest
+@needs("all examples")
 def test_a_hundred_kills() -> None:
     assert kills.run(Namespace(runs=2, kills=50, seed=100)) == 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -12,20 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.hosts import sandbox
-from echelon.lab.hosts.backends import mininet
 from tests.docs.pages import blocks
+from tests.needs import needs
 
 ROOT = Path(__file__).parents[2]
-MISSING = sandbox.missing() or mininet.missing()
-if MISSING is None and ROOT.resolve().is_relative_to("/tmp"):
-    MISSING = "mn may delete files below /tmp, where this checkout is, and with a /tmp of its own it would not find it"
 PATIENCE_S = 120.0
-NO_BMV2 = shutil.which("simple_switch_grpc") is None
-ON_BMV2 = [pytest.mark.bmv2, pytest.mark.skipif(NO_BMV2, reason="simple_switch_grpc is not installed")]
 CALLER = "import sys; from echelon.lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:], ['/tmp']))"
 
-pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+pytestmark = needs("mn", "a checkout outside /tmp")
 
 
 def mn(*arguments: str, after: str = "true") -> subprocess.CompletedProcess[str]:
@@ -72,7 +65,7 @@ def test_every_topology(name: str) -> None:
 
 @pytest.mark.long
 @pytest.mark.bmv2
-@pytest.mark.skipif(NO_BMV2, reason="simple_switch_grpc is not installed")
+@needs("bmv2")
 def test_bmv2() -> None:
     options = ("--switch", "bmv2", "--controller", "echelon,policy=fifo", "--test", "pingall")
     done = mn("--custom", "topologies/leaf_spine.py", "--topo", "leaf_spine,2,2,2", *options)
@@ -107,7 +100,10 @@ def test_a_controller_that_ends_ends_the_command() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("target", ["softswitch", pytest.param("bmv2", marks=ON_BMV2)])
+@pytest.mark.parametrize(
+    "target",
+    ["softswitch", pytest.param("bmv2", marks=[pytest.mark.bmv2, needs("bmv2")])],
+)
 def test_the_session_for_a_class_prints_what_the_teachers_page_says(target: str) -> None:
     """The commands are typed in the order of the page. Each line that the page shows is printed by its command."""
     page = ROOT / "docs" / "tutorial" / "teacher.md"

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from plugins.aggregation.tests.program_switch import Programs, programs
 from plugins.aggregation.tests.sequences import run_many
-from tests.differential.bmv2 import installed
 from tests.drawing import examples
-
-needs_bmv2 = pytest.mark.skipif(not installed(), reason="simple_switch_grpc is not installed")
+from tests.needs import needs
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +26,7 @@ def test_softswitch_runs_the_program_as_the_page_says(softswitches: Programs, se
     softswitches.run(seed)
 
 
-@needs_bmv2
+@needs("bmv2")
 def test_bmv2_runs_the_program_as_the_page_says() -> None:
     with programs("bmv2") as found:
         for seed in range(30):
@@ -41,6 +39,6 @@ def test_softswitch_runs_many_sequences() -> None:
 
 
 @pytest.mark.long
-@needs_bmv2
+@needs("bmv2")
 def test_bmv2_runs_many_sequences() -> None:
     run_many(range(1000), "bmv2")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ from echelon_aggregation.station import Station
 from echelon_aggregation.wire import PORT, Kind, Packet
 from echelon_aggregation.worker import Collective, all_reduce
 from plugins.aggregation.tests.model_switch import ModelSwitch, membership, sums
+from tests.needs import needs
 
 
 @contextmanager
@@ -156,16 +156,8 @@ def test_what_no_switch_has_checked_is_no_packet_of_the_protocol() -> None:
         assert read(good[:20] + bytes([first]) + good[21:]) is None, "a part of a datagram, whose ports may be values"
 
 
-def why_no_namespace() -> str:
-    if shutil.which("unshare") is None or shutil.which("ip") is None:
-        return "unshare or ip is not installed"
-    probe = subprocess.run(["unshare", "--net", "ip", "link", "add", "type", "veth"], capture_output=True, text=True)
-    return probe.stderr.strip()
-
-
+@needs("veth interfaces")
 def test_processes_share_an_interface_by_port_and_the_kernel_answers_nothing() -> None:
-    if reason := why_no_namespace():
-        pytest.skip(f"no network namespace of its own: {reason}")
     command = ["unshare", "--net", sys.executable, "-m", "plugins.aggregation.tests.one_interface"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.stdout, done.stderr, done.returncode) == ("done\n", "", 0)

@@ -17,8 +17,9 @@ import pytest
 
 from echelon_aggregation.membership import VARIABLE
 from plugins.aggregation.tests.model_switch import ModelSwitch, membership
+from tests.needs import needs
 
-torch = pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = needs("torch")
 
 WORKERS = 4
 
@@ -44,7 +45,9 @@ def run(
     of = membership(directory, WORKERS, silence_s=silence_s)
     file = directory / "group.json"
     file.write_text(of.model_dump_json())
-    store = torch.distributed.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+    from torch.distributed import TCPStore
+
+    store = TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
     switch = ModelSwitch(of, loses)
     command = [sys.executable, "-m", "plugins.aggregation.tests.torch_worker"]
     processes = [

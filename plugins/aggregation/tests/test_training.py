@@ -7,21 +7,11 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.hosts import sandbox
-from tests.differential.bmv2 import installed
-
-pytest.importorskip("torch", reason="torch is not installed")
-
 from plugins.aggregation.tests.training import largest_difference, look
+from tests.needs import needs
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing())),
-]
-bmv2 = pytest.param(
-    "bmv2",
-    marks=[pytest.mark.bmv2, pytest.mark.skipif(not installed(), reason="simple_switch_grpc is not installed")],
-)
+pytestmark = [pytest.mark.long, needs("torch", "the laboratory's sandbox")]
+bmv2 = pytest.param("bmv2", marks=[pytest.mark.bmv2, needs("bmv2")])
 targets = pytest.mark.parametrize("target", ["softswitch", bmv2])
 
 

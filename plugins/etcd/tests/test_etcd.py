@@ -30,13 +30,14 @@ from echelon_etcd.rpc import CompactedError, Etcd
 from echelon_etcd.store import EtcdStore, open_etcd
 from echelon_etcd.transaction import Delete, Outcome, Put
 from tests.coroutines import run
-from tests.echelon.service.store.etcd_process import EtcdProcess, etcd_process, free_port, installed, proxy
+from tests.echelon.service.store.etcd_process import EtcdProcess, etcd_process, free_port, proxy
+from tests.needs import needs
 
 A = Candidate("a", "http://a")
 B = Candidate("b", "http://b")
 X: Key = ("jobs", "x")
 
-pytestmark = pytest.mark.skipif(not installed, reason="etcd is not installed")
+pytestmark = needs("etcd")
 
 
 def one(n: int) -> Changes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,12 +12,14 @@ from aetcd import rpc as messages  # type: ignore[import-untyped]
 
 from echelon.service.store import Candidate, Changes, Key, StoreError, StoreUnavailableError, open_store
 from tests.coroutines import run
-from tests.echelon.service.store.etcd_process import EtcdProcess, etcd_process, installed
+from tests.echelon.service.store.etcd_process import EtcdProcess, etcd_process
+from tests.needs import needs
+from tests.softswitch.p4runtime.test_tls import openssl
 
 A = Candidate("a", "http://a")
 X: Key = ("jobs", "x")
 
-pytestmark = pytest.mark.skipif(not installed, reason="etcd is not installed")
+pytestmark = needs("etcd")
 
 
 async def protect(endpoint: str) -> None:
@@ -83,10 +84,6 @@ def test_a_login(tmp_path: Path) -> None:
 
     with etcd_process(tmp_path / "etcd") as process:
         run(body(process))
-
-
-def openssl(*arguments: object) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
 
 
 def certify(home: Path, name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -14,12 +13,10 @@ import yaml
 
 from echelon.fabric.load import fabric_text
 from echelon.jobs import load_job
-from echelon.lab.hosts import sandbox
-from echelon.lab.hosts.backends import mininet
 from echelon_topoopt.direct import direct_fabric
 from echelon_topoopt.topology_finder import Topology
+from tests.needs import needs
 
-MISSING = sandbox.missing() or mininet.missing()
 PACKET_BYTES = 1000
 JOB = """\
 job: moe
@@ -30,21 +27,10 @@ expert: {group: 4, layers: 1, attention: 10 ms, expert: 20 ms, tokens: 80 kB}
 
 
 @pytest.mark.long
-@pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+@needs("mininet")
 @pytest.mark.parametrize(
     "target",
-    [
-        "softswitch",
-        pytest.param(
-            "bmv2",
-            marks=[
-                pytest.mark.bmv2,
-                pytest.mark.skipif(
-                    shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not installed"
-                ),
-            ],
-        ),
-    ],
+    ["softswitch", pytest.param("bmv2", marks=[pytest.mark.bmv2, needs("bmv2")])],
 )
 def test_every_packet_passes_the_nics_on_its_way(target: str, tmp_path: Path) -> None:
     ring = Topology(4, 2, {(0, 1): 1, (1, 2): 1, (2, 3): 1, (0, 3): 1})

@@ -18,14 +18,12 @@ from plugins.topoopt.bench.fig16 import MODELS, PANEL_PS, SWITCH_PS, iteration_s
 from plugins.topoopt.bench.flat_buffer import Table
 from plugins.topoopt.bench.replicas import replicas
 from plugins.topoopt.bench.task_graph import load_task_graph
+from tests.needs import needs
 
 DIRECTORY = os.environ.get("ECHELON_TOPOOPT_FIG16")
-needs_graphs = pytest.mark.skipif(
-    DIRECTORY is None, reason="ECHELON_TOPOOPT_FIG16 names no copy of simulation/scripts/fig16 of hipersys-team/TopoOpt"
-)
 
 
-@needs_graphs
+@needs("TopoOpt's task graphs")
 @pytest.mark.parametrize(("model", "within"), [("dlrm", 0.06), ("vgg", 0.002)])
 @pytest.mark.parametrize("gbps", SWITCH_PS)
 def test_an_ideal_switch_takes_as_long_as_published(model: str, within: float, gbps: int) -> None:
@@ -35,7 +33,7 @@ def test_an_ideal_switch_takes_as_long_as_published(model: str, within: float, g
     assert ours_s == pytest.approx(published_s, rel=within)
 
 
-@needs_graphs
+@needs("TopoOpt's task graphs")
 @pytest.mark.parametrize(("degree", "within"), [(4, 0.041), (8, 0.014)])
 def test_candle_on_a_panel_takes_about_as_long_as_with_data_parallelism_alone(degree: int, within: float) -> None:
     graph = replicas(load_task_graph(Path(DIRECTORY or "") / "fattree" / "tgs" / "1600candle_16.fbuf"))

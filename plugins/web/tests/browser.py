@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urljoin
 
-import pytest
+from tests.needs import path_of, require
 
 PATIENCE_S = 60.0
 WIDTH, HEIGHT = 1280, 900
@@ -21,24 +20,15 @@ DRIVERS = ("chromedriver", "chromium-driver")
 T = TypeVar("T")
 
 
-def missing() -> str | None:
-    """Return what is missing for tests in a browser; None: nothing."""
-    if not any(map(shutil.which, BINARIES)):
-        return "Chromium is not installed (apt-get install chromium)"
-    if not any(map(shutil.which, DRIVERS)):
-        return "Chromium's driver is not installed (apt-get install chromium-driver)"
-    return None
-
-
 class Page:
     """A browser and the page that it shows."""
 
     def __init__(self) -> None:
-        if (why := missing()) is not None:
-            pytest.skip(why)
-        selenium = pytest.importorskip("selenium.webdriver", reason="Selenium is not installed")
-        options = selenium.ChromeOptions()
-        options.binary_location = str(next(filter(None, map(shutil.which, BINARIES))))
+        require("a browser")
+        from selenium import webdriver
+
+        options = webdriver.ChromeOptions()
+        options.binary_location = str(path_of(*BINARIES))
         for argument in (
             "--headless=new",
             "--no-sandbox",
@@ -48,8 +38,8 @@ class Page:
         ):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        service = selenium.ChromeService(str(next(filter(None, map(shutil.which, DRIVERS)))))
-        self._driver = selenium.Chrome(options=options, service=service)
+        service = webdriver.ChromeService(path_of(*DRIVERS))
+        self._driver = webdriver.Chrome(options=options, service=service)
         self._driver.set_script_timeout(PATIENCE_S)
         self.look()
 

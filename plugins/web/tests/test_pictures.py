@@ -15,12 +15,13 @@ from plugins.web.tests.conftest import Watched
 from plugins.web.tests.test_view import SCENARIO, viewed
 from plugins.web.tests.training import Trained, training
 from tests.echelon.service.lab import ring, settle, until
+from tests.needs import needs
 
 OUT = os.environ.get("ECHELON_SCREENSHOTS")
 
 pytestmark = [
     pytest.mark.xdist_group("web"),
-    pytest.mark.skipif(OUT is None, reason="ECHELON_SCREENSHOTS names no directory (make screenshots)"),
+    needs("a folder for screenshots"),
 ]
 PIPELINE = {
     "job": "gpipe",

@@ -31,9 +31,11 @@ def take_away() -> None:
                 delattr(module, name)
     selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc, assignment]
     sys.modules["pyroute2"] = None  # type: ignore[assignment]
-    # Both read what the system is from modules of its name.
+    # These read what the system is from modules of its name.
     importlib.import_module("urllib.request")
     sysconfig.get_config_vars()
+    # On macOS it needs ctypes.macholib, which is in Python there; Debian's Python comes without it.
+    importlib.import_module("ctypes.util")
     sys.platform = "darwin"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.echelon.cli.conftest import JOB, Operated
+from tests.needs import needs
 
 pytestmark = pytest.mark.xdist_group("cli-service")
 
@@ -55,12 +55,7 @@ def in_bash(line: str, service: Operated | None = None, url: str | None = None) 
     return run("bash", BASH.format(words=quoted, count=len(words)), service, url)
 
 
-needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-needs_zsh = pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
-needs_fish = pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
-
-
-@needs_bash
+@needs("bash")
 def test_commands_and_options_in_bash() -> None:
     assert in_bash("echelon policy") == ["policy"]
     assert {"submit", "list", "show", "remove"} <= set(in_bash("echelon job "))
@@ -68,7 +63,8 @@ def test_commands_and_options_in_bash() -> None:
     assert in_bash("echelon --completion z") == ["zsh"]
 
 
-@needs_bash
+@needs("bash")
+@pytest.mark.wide
 def test_names_in_bash(service: Operated) -> None:
     for name in ("bert", "bert2", "alice"):
         service.good("job", "submit", service.file(JOB.replace("bert", name)))
@@ -80,12 +76,12 @@ def test_names_in_bash(service: Operated) -> None:
     assert "echelon" in in_bash("echelon policy set e", service)
 
 
-@needs_bash
+@needs("bash")
 def test_a_service_that_does_not_answer_offers_nothing(service: Operated) -> None:
     assert in_bash("echelon job show b", service, url="http://127.0.0.1:9") == [""]
 
 
-@needs_zsh
+@needs("zsh")
 def test_zsh(service: Operated) -> None:
     service.good("job", "submit", service.file())
     shown = run("zsh", ZSH.format(words="echelon job show b", count=4), service)
@@ -93,7 +89,7 @@ def test_zsh(service: Operated) -> None:
     assert shown[-1] == "_echelon_completion"
 
 
-@needs_fish
+@needs("fish")
 def test_fish(service: Operated) -> None:
     service.good("job", "submit", service.file())
     assert run("fish", FISH.format(line="echelon job show b"), service) == ["bert"]

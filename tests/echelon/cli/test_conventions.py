@@ -24,6 +24,7 @@ import typer
 from typer.testing import CliRunner
 
 from echelon.cli import app
+from echelon.cli.progress import EVERY
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "command-line.md"
@@ -100,6 +101,7 @@ def run_all(arguments: Sequence[Sequence[str]], *, closed: bool = False, **envir
                 **{name: value for name, value in os.environ.items() if not name.startswith("ECHELON_")},
                 "PYTHONPATH": str(ROOT / "controller"),
                 "ECHELON_URL": f"unix:{directory}/nobody",
+                EVERY: "inf",
                 **environment,
             },
             input=json.dumps(arguments),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from echelon.lab.run import simulate
 from echelon.lab.traffic.outcome import FlowOutcome, write_outcomes
 from echelon.lab.traffic.schedule import ScheduledFlow
 from echelon.service.api.tokens import Tokens, load_tokens
+from tests.needs import needs
 
 FABRIC = """\
 fabric: f
@@ -158,7 +158,7 @@ def test_bad_tokens_are_one_line(name: str, role: str, said: str) -> None:
     assert said in only_line(invoke("token", name, "--role", role))
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+@needs("an ordinary user")
 def test_where_a_token_cannot_be_written(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     assert "--out" in only_line(invoke("token", "ci", "--role", "operator", "--out", tmp_path / "t"))

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.wide
+
 ROOT = Path(__file__).parents[3]
 NEED_LINUX = ("echelon_torch.agent.", "echelon.lab.hosts.backends.mininet_nodes:")
 """The beginnings of the modules that cannot be imported: what reads the kernel's sockets, and Mininet's own."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -42,8 +41,6 @@ class Secured:
 
 @pytest.fixture(scope="module")
 def secured() -> Iterator[Secured]:
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl to make certificates with")
     with TemporaryDirectory(prefix="tls-") as name:
         here = Path(name)
         authority = make_authority(here / "authority")
@@ -117,6 +114,7 @@ def test_the_configuration_is_good_until_a_file_is_missing(secured: Secured) -> 
         key.with_suffix(".away").rename(key)
 
 
+@pytest.mark.wide
 def test_the_shell_takes_the_files_of_the_configuration(secured: Secured, tmp_path: Path) -> None:
     shell_python()
     done = subprocess.run(

@@ -3,7 +3,6 @@ through a takeover."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,8 +47,6 @@ class Pair:
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl to make certificates with")
     with TemporaryDirectory(prefix="lab-") as directory:
         authority = make_authority(Path(directory) / "ca")
         authority.issue("api")

@@ -10,6 +10,7 @@ import pytest
 from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.fluid import native
 from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from tests.engines import ENGINES
 
 
 def build_star(hosts: int, rate_bps: int = 8_000_000) -> Fabric:
@@ -52,7 +53,7 @@ def build_bulk(name: str, compute_s: Fraction, size_bytes: int, start_s: Fractio
     )
 
 
-@pytest.fixture(params=["native", "python"])
+@pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the engine that computes: a test that asks for it runs on both."""
     if request.param == "python":

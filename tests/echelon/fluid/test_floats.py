@@ -25,7 +25,8 @@ from echelon.plan import Plan
 from echelon.policies import make_policy
 from echelon.policies.base import Policy
 from echelon.rankings.base import Execution, Rank, Ranking
-from tests.drawing import examples, longest
+from tests.drawing import examples
+from tests.needs import needs
 from tests.reference.exact_fluid import simulate_exactly
 
 HOSTS = 6
@@ -137,7 +138,7 @@ def test_engines_are_within_a_nanosecond_of_fractions(seed: int, policy: str, or
 
 
 @pytest.mark.long
-@longest
+@needs("all examples")
 def test_engines_are_within_a_nanosecond_of_fractions_in_500_more() -> None:
     for seed in range(500):
         policy, order = [*POLICIES, "crux", "unfair"][seed % 5], ["memory", "left", "setf", "deadline"][seed // 5 % 4]
@@ -152,7 +153,9 @@ def marks(name: str) -> list[pytest.MarkDecorator]:
     """Return the marks of a scenario's test."""
     if name in SMALL:
         return []
-    return [pytest.mark.long] if name.startswith("pipeline_") else [pytest.mark.long, longest]
+    if name.startswith("pipeline_"):
+        return [pytest.mark.long]
+    return [pytest.mark.long, needs("all examples")]
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ def test_an_example_is_a_job_of_which_all_is_known_beforehand(title: str) -> Non
     assert build_job(spec.with_profile_error(wrong)) == with_profile_error(job, wrong)
 
 
+@pytest.mark.wide
 def test_a_graph_has_no_more_steps_than_are_counted_beforehand() -> None:
     """The files are random ones of each paradigm, small enough to be built."""
     rng = Random(1)

@@ -17,7 +17,7 @@ from echelon.lab.scenarios.scenario import Scenario, ScenarioSpec, build_scenari
 from echelon.lab.virtual import run as virtual_run
 from echelon.policies import make_policy
 from echelon.targets import DEFAULT_TARGET, UNRANKED_TARGET
-from softswitch.native.fabric import load_fabric
+from tests.needs import needs
 
 pytestmark = pytest.mark.io
 
@@ -68,32 +68,36 @@ SHORT_QUEUES = {
 }
 
 
+@needs("a C compiler")
 @pytest.mark.parametrize(
     ("policy", "settings", "target"),
     [
-        ("echelon", {"transport": {"window": 16}}, UNRANKED_TARGET),
         ("echelon", LOSSY, UNRANKED_TARGET),
-        ("fifo", LOSSY, UNRANKED_TARGET),
         ("fair", {}, DEFAULT_TARGET),
-        ("echelon", {"transport": {"window": 16}}, DEFAULT_TARGET),
         ("echelon", LOSSY, DEFAULT_TARGET),
-        ("fifo", LOSSY, DEFAULT_TARGET),
-        ("sincronia", {}, DEFAULT_TARGET),
-        ("sincronia", LOSSY, DEFAULT_TARGET),
         ("aalo", LOSSY, DEFAULT_TARGET),
-        ("crux", LOSSY, DEFAULT_TARGET),
-        ("fair", {"transport": {"host_rate": "8 Mbit/s"}}, DEFAULT_TARGET),
-        ("echelon", {"tcp": True, "traffic": [TRAFFIC], "transport": {"ecn": True}}, DEFAULT_TARGET),
         ("mltcp", {"tcp": True, **SHORT_QUEUES, "transport": {"congestion": "mltcp"}}, DEFAULT_TARGET),
-        ("unfair", {"tcp": True, **SHORT_QUEUES}, DEFAULT_TARGET),
-        ("echelon", SHORT_QUEUES, DEFAULT_TARGET),
+        *(
+            pytest.param(*case, marks=pytest.mark.wide)
+            for case in (
+                ("echelon", {"transport": {"window": 16}}, UNRANKED_TARGET),
+                ("fifo", LOSSY, UNRANKED_TARGET),
+                ("echelon", {"transport": {"window": 16}}, DEFAULT_TARGET),
+                ("fifo", LOSSY, DEFAULT_TARGET),
+                ("sincronia", {}, DEFAULT_TARGET),
+                ("sincronia", LOSSY, DEFAULT_TARGET),
+                ("crux", LOSSY, DEFAULT_TARGET),
+                ("fair", {"transport": {"host_rate": "8 Mbit/s"}}, DEFAULT_TARGET),
+                ("echelon", {"tcp": True, "traffic": [TRAFFIC], "transport": {"ecn": True}}, DEFAULT_TARGET),
+                ("unfair", {"tcp": True, **SHORT_QUEUES}, DEFAULT_TARGET),
+                ("echelon", SHORT_QUEUES, DEFAULT_TARGET),
+            )
+        ),
     ],
 )
 def test_c_and_python_agree(
     policy: str, settings: dict[str, Any], target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if load_fabric() is None:
-        pytest.skip("no C compiler")
     of = scenario(**settings)
     monkeypatch.setenv(VARIABLE, "python")
     in_python = run(of, policy, target)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -31,6 +30,7 @@ from echelon_tofino.emulator import TofinoSwitch, load_assembly
 from echelon_tofino.target.capabilities import tofino
 from softswitch import Switch, load_program
 from tests.drawing import examples
+from tests.needs import needs
 
 ALONE = constants()["SHIM_FLAG_ALONE"]
 RATE_BPS = 8_000_000
@@ -117,14 +117,8 @@ def sources_of_tna(scratch: Path) -> Switches:
 
 
 def compiled_tna(_scratch: Path) -> Switches:
-    try:
-        text = program("tna").binary.read_text()
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
+    text = program("tna").binary.read_text()
     return path_of(tofino(), lambda: TofinoSwitch(load_assembly(text, "echelon.bfa")))
-
-
-HAS_P4C = shutil.which("p4c-bm2-ss") is not None and shutil.which("cpp") is not None
 
 
 @pytest.fixture(
@@ -132,9 +126,7 @@ HAS_P4C = shutil.which("p4c-bm2-ss") is not None and shutil.which("cpp") is not 
     params=[
         compiled_v1model,
         compiled_tna,
-        pytest.param(
-            sources_of_tna, marks=[pytest.mark.p4c, pytest.mark.skipif(not HAS_P4C, reason="p4c is not installed")]
-        ),
+        pytest.param(sources_of_tna, marks=[pytest.mark.p4c, needs("p4c", "cpp")]),
     ],
     ids=lambda make: make.__name__,
 )

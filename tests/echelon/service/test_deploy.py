@@ -32,6 +32,7 @@ from docs.generate import metrics
 from echelon.service.api.tokens import new_token
 from echelon_web import assets
 from tests.echelon.service.measured import exercised, families
+from tests.needs import needs, require, skip
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -136,7 +137,7 @@ def test_prometheus_loads_the_rules_and_scrapes_what_they_ask_for() -> None:
     assert named == {scrape["job_name"]}
 
 
-@pytest.mark.skipif(not shutil.which("promtool"), reason="needs promtool (Debian's package prometheus)")
+@needs("promtool")
 def test_prometheus_itself_agrees(tmp_path: Path) -> None:
     """Prometheus accepts configuration, rules and metrics, and every alert fires when it should, and only then."""
     token = tmp_path / "token"
@@ -192,7 +193,7 @@ def installed(directory: Path, unit: str) -> Path:
     return out
 
 
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
+@needs("systemd-analyze")
 @pytest.mark.parametrize("unit", UNITS)
 def test_systemd_understands_the_units(unit: str, tmp_path: Path) -> None:
     done = subprocess.run(
@@ -205,7 +206,7 @@ def test_systemd_understands_the_units(unit: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
+@needs("systemd-analyze")
 @pytest.mark.parametrize("unit", UNITS)
 def test_units_are_confined(unit: str) -> None:
     """systemd's own score is below 2.5 of 10, which it calls OK."""
@@ -216,7 +217,8 @@ def test_units_are_confined(unit: str) -> None:
         timeout=PATIENCE_S,
     )
     if "--offline" in done.stderr or "unrecognized" in done.stderr:
-        pytest.skip("this systemd-analyze does not judge files")
+        reason = "systemd-analyze does not judge files (install systemd 250 or later)"
+        skip("systemd-analyze", reason)
     assert done.returncode == 0, done.stdout[-300:] + done.stderr
 
 
@@ -368,6 +370,7 @@ CLEAN = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"
 @pytest.mark.long
 def test_the_image_is_built_of_steps_that_work(tmp_path: Path) -> None:
     """The first stage's commands run without a container engine, in a directory that holds what it copies."""
+    require("a package index")
     source, programs = tmp_path / "src", tmp_path / "opt/echelon/bin"
     for name, text in instructions():
         if name == "COPY" and "--from" not in text:

@@ -6,6 +6,7 @@ import tracemalloc
 from itertools import pairwise
 from math import nan
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,7 @@ def test_facts_of_iterations_are_kept() -> None:
     assert (name, steps[-1], set(steps[:-1])) == ("a", (2.0, -0.25), {(None, None)})
 
 
+@pytest.mark.wide
 def test_it_stays_within_its_bound() -> None:
     """Twice as many jobs and ports as are kept, all of them seen in each step of an hour and a half."""
     tracemalloc.start()

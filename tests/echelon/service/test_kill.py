@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from tests.drawing import longest
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.holdings import assert_exactly
 from tests.echelon.service.lab import PAIR, TWO_BY_TWO, Host, Lab, settle
 from tests.echelon.service.operators import LONGEST_LIFE_S, Operator
+from tests.needs import needs
 from tests.reference.frames import ipv4, udp
 
 KILLED_EARLY = 0.25
@@ -34,7 +34,7 @@ PACKET_INTERVAL_S = 0.004
     [
         (PAIR, 1, 5),
         pytest.param(TWO_BY_TWO, 25, 2, marks=pytest.mark.long),
-        pytest.param(TWO_BY_TWO, 25, 3, marks=[pytest.mark.long, longest]),
+        pytest.param(TWO_BY_TWO, 25, 3, marks=[pytest.mark.long, needs("all examples")]),
     ],
 )
 def test_nothing_acknowledged_is_lost(build: Build, fabric: Mapping[str, Any], kills: int, seed: int) -> None:

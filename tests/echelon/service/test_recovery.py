@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import threading
@@ -34,6 +33,7 @@ from tests.echelon.service.lab import (
     settle,
     until,
 )
+from tests.needs import require
 
 AUDIT_S = 1
 
@@ -176,13 +176,11 @@ def test_a_standby_on_the_same_file_takes_over(build: Build) -> None:
 @contextmanager
 def etcd(directory: Path) -> Iterator[str]:
     """Run etcd, and yield its client address."""
-    command = shutil.which("etcd")
-    if command is None:
-        pytest.skip("etcd is not installed")
+    require("etcd")
     client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
     with (directory / "etcd.log").open("wb") as log:
         process = subprocess.Popen(
-            [command, "--data-dir", directory / "etcd", "--listen-client-urls", client,
+            ["etcd", "--data-dir", directory / "etcd", "--listen-client-urls", client,
              "--advertise-client-urls", client,
              "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
              "--unsafe-no-fsync"],

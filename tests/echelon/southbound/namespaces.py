@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 PATIENCE_S = 30.0
-
-
-def why_not(*tools: str) -> str | None:
-    """Return the reason why no namespace can be had here, or one of `tools` is missing; None: all is well."""
-    for tool in ("unshare", "nsenter", "ip", "tc", *tools):
-        if shutil.which(tool) is None:
-            return f"needs {tool}"
-    if os.geteuid() != 0:
-        return "needs root, for network namespaces and interfaces"
-    probe = "ip link add probe0 type veth peer name probe1 && tc qdisc add dev probe0 root htb"
-    done = subprocess.run(["unshare", "--net", "sh", "-c", probe], capture_output=True, text=True)
-    return f"no namespace with an HTB tree can be made here: {done.stderr.strip()}" if done.returncode else None
 
 
 class Namespace:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
 import subprocess
 import time
@@ -27,16 +26,14 @@ from echelon.policies import make_policy
 from echelon.southbound.codec import OWNER
 from echelon.southbound.session import SwitchSession
 from echelon.targets.bmv2.htb import bmv2
-from tests.echelon.southbound import namespaces, shaped_bmv2
+from tests.echelon.southbound import shaped_bmv2
 from tests.echelon.southbound.switch_process import free_port
+from tests.needs import needs, require
 
 BMV2 = "simple_switch_grpc"
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 
-pytestmark = [
-    pytest.mark.bmv2,
-    pytest.mark.skipif(shutil.which(BMV2) is None, reason=f"{BMV2} is not installed"),
-]
+pytestmark = [pytest.mark.bmv2, needs("bmv2")]
 
 
 @pytest.fixture
@@ -110,9 +107,7 @@ async def test_entries_come_back_with_our_mark_and_those_without_it_stay(address
 
 @pytest.fixture(scope="module")
 def shaped() -> Iterator[Callable[[str], Any]]:
-    reason = namespaces.why_not()
-    if reason is not None:
-        pytest.skip(reason)
+    require("HTB trees")
     with shaped_bmv2.looking() as look:
         yield look
 

@@ -7,7 +7,6 @@ import gc
 import logging
 import random
 import re
-import shutil
 import subprocess
 import threading
 import time
@@ -46,6 +45,7 @@ from softswitch.p4runtime.server import Server
 from softswitch.tm import PortScheduler, QueueConfig
 from tests.echelon.southbound.conftest import Unaware, bare, flow_entry
 from tests.echelon.southbound.switch_process import SwitchProcess, free_port, read_entries, serialized, switch_process
+from tests.needs import needs
 
 MakeIntent = Callable[..., Intent]
 Wanted = Callable[[Intent], Awaitable[list[bytes]]]
@@ -785,7 +785,7 @@ async def test_our_own_lost_stream_is_outranked(station: Station) -> None:
 
 
 @pytest.mark.bmv2
-@pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not installed")
+@needs("bmv2")
 async def test_with_bmv2_takeover_restart_and_no_return_of_the_former_leader() -> None:
     """BMv2 makes a connected backup primary when its primary leaves, whatever their election ids."""
     port, thrift = free_port(), free_port()

@@ -23,6 +23,7 @@ from echelon.targets.bmv2.shaper import HANDLE, Root, Shaper
 from echelon.targets.bmv2.sockets import socket_bytes
 from tests.echelon.southbound import namespaces
 from tests.echelon.southbound.namespaces import Namespace
+from tests.needs import needs, require
 
 TEN = Port(10_000_000)
 
@@ -195,9 +196,7 @@ def test_somebody_elses_tree_has_no_settings() -> None:
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[Namespace]:
-    reason = namespaces.why_not()
-    if reason is not None:
-        pytest.skip(reason)
+    require("HTB trees")
     with namespaces.namespace() as made:
         yield made
 
@@ -433,16 +432,14 @@ def test_settings_that_do_not_fit_leave_the_port_as_it_is(wire: Namespace) -> No
     assert asyncio.run(queues.read()) == by_queue(BY_HAND)
 
 
+@needs("HTB trees")
 def test_a_namespace_that_is_not_there() -> None:
-    if (reason := namespaces.why_not()) is not None:
-        pytest.skip(reason)
     gone = Bmv2Queues("s1", [ShapedPort(1, "p1", TEN)], "nosuch")
     assert refusal(gone) == "switch s1, port 1 (p1): there is no network namespace nosuch; is the switch running?"
 
 
+@needs("setpriv", "HTB trees")
 def test_without_permission() -> None:
-    if (reason := namespaces.why_not("setpriv")) is not None:
-        pytest.skip(reason)
     script = (
         "import sys; sys.path[:0] = sys.argv[1:]\n"
         "from echelon.targets.bmv2.shaper import Shaper, ShaperError\n"

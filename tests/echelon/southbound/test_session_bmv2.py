@@ -15,11 +15,9 @@ from echelon.southbound.session import SwitchSession
 from plugins.study.bench.southbound.switches import running
 from plugins.study.bench.switch.targets import BMV2
 from tests.echelon.southbound.conftest import bare, flow_entry
+from tests.needs import needs
 
-pytestmark = [
-    pytest.mark.bmv2,
-    pytest.mark.skipif(BMV2.path() is None, reason=f"{BMV2.executable} is not installed"),
-]
+pytestmark = [pytest.mark.bmv2, needs("bmv2")]
 
 PRIMARY = 10
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
-import shutil
 import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -20,16 +18,10 @@ from echelon.southbound.errors import SouthboundError
 from echelon.targets.bmv2.options import ServerAddress
 from echelon.targets.bmv2.queues import Bmv2Queues
 from echelon.targets.bmv2.thrift import DEPTH_PACKETS, ThriftError, limit_queue, open_queues
+from tests.needs import needs, require, simple_switch_client
 
 BMV2 = "simple_switch_grpc"
 HERE = "127.0.0.1"
-T = TypeVar("T")
-
-
-def needs_bmv2(test: T) -> T:
-    absent = pytest.mark.skipif(shutil.which(BMV2) is None, reason=f"{BMV2} is not installed")
-    marked: T = pytest.mark.bmv2(absent(test))
-    return marked
 
 
 def free_port() -> int:
@@ -67,7 +59,8 @@ def start() -> Iterator[Callable[..., int]]:
         process.wait()
 
 
-@needs_bmv2
+@pytest.mark.bmv2
+@needs("bmv2")
 def test_a_real_switch(start: Callable[..., int]) -> None:
     thrift = start("--priority-queues", "8")
     open_queues(ServerAddress(HERE, thrift))
@@ -75,7 +68,8 @@ def test_a_real_switch(start: Callable[..., int]) -> None:
     asyncio.run(Bmv2Queues("s1", [], thrift=ServerAddress(HERE, thrift)).open(None))
 
 
-@needs_bmv2
+@pytest.mark.bmv2
+@needs("bmv2")
 def test_a_real_switch_that_would_drop_what_has_a_priority(start: Callable[..., int]) -> None:
     thrift = start()
     with pytest.raises(SouthboundError, match=r"^switch s1: the switch has fewer than 8 .* --priority-queues 8$"):
@@ -124,7 +118,8 @@ service SimpleSwitch {
 
 def told(calls: int, work: Callable[[ServerAddress], None]) -> list[tuple[object, ...]]:
     """Return the calls that a switch receives, `calls` of them over one connection."""
-    thriftpy2 = pytest.importorskip("thriftpy2")
+    require("thriftpy2")
+    import thriftpy2
     from thriftpy2.protocol import TBinaryProtocolFactory
     from thriftpy2.thrift import TMultiplexedProcessor, TProcessor
     from thriftpy2.transport import TBufferedTransportFactory, TServerSocket
@@ -197,13 +192,12 @@ def test_without_thriftpy2(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.bmv2
+@needs("BMv2's Python files")
 def test_bmv2s_own_interface_file_agrees() -> None:
     """BMv2's generated client, where its Python files are installed, has the calls of ours, with the same numbers."""
-    patterns = (f"{lib}/python3*/*-packages/sswitch_runtime/SimpleSwitch.py" for lib in ("lib", "local/lib"))
-    found = next((path for pattern in patterns for path in Path("/usr").glob(pattern)), None)
-    if found is None:
-        pytest.skip("BMv2's Python files are not installed")
-    text = found.read_text()
+    client = simple_switch_client()
+    assert client is not None
+    text = client.read_text()
     for call, arguments in {
         "set_egress_priority_queue_depth": [(1, "I32", "port_num"), (2, "I32", "priority"), (3, "I32", "depth_pkts")],
         "set_all_egress_queue_depths": [(1, "I32", "depth_pkts")],

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from ctoolchain import compilers
 from softswitch import Program, Switch, load_program
 from softswitch.native.choice import Choice
+from tests.engines import ENGINES
 
 PROGRAMS = Path(__file__).parent.parent / "programs"
 
@@ -31,7 +32,7 @@ def programs() -> Path:
     return PROGRAMS
 
 
-@pytest.fixture(scope="session", params=["python", "native"])
+@pytest.fixture(scope="session", params=ENGINES)
 def new_switch(request: pytest.FixtureRequest) -> Callable[[str], Switch]:
     """Return a function that makes a switch for a program, given its name, with each engine in turn."""
     choice = Choice(request.param, compilers()[-1:])

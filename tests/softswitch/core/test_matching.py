@@ -15,6 +15,7 @@ from ctoolchain import compilers
 from softswitch import BadEntry, DuplicateEntry, NoSuchEntry, Switch, Table, TableFull, load_program
 from softswitch.native.choice import Choice
 from tests.drawing import examples
+from tests.engines import ENGINES
 
 MISS = 0xFFFF
 WIDTHS = {"x": 32, "y": 16, "z": 8}
@@ -276,7 +277,7 @@ def test_many_conditions_in_a_row(programs: Path) -> None:
 HOSTILE = ["a\nint x;", "b\r\n*/ abort();", "c\x00d", 'e"""f', "g\\", "h\u2028i", "j\udc80", "k\x0cl"]
 
 
-@pytest.mark.parametrize("engine", ["python", "native"])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_mean_nothing_to_an_engine(programs: Path, name: str, engine: str) -> None:
     text = (programs / "matching.json").read_text()

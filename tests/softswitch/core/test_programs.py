@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.needs import needs
 
 
 def without_source_info(value: Any) -> Any:
@@ -20,7 +21,7 @@ def without_source_info(value: Any) -> Any:
 
 @pytest.mark.io
 @pytest.mark.p4c
-@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not installed")
+@needs("p4c")
 def test_programs_are_current(programs: Path, tmp_path: Path) -> None:
     sources = sorted(programs.glob("*.p4"))
     assert sources

@@ -12,6 +12,7 @@ from ctoolchain import compilers
 from softswitch import Switch, load_program
 from softswitch.native.choice import Choice
 from tests.drawing import examples
+from tests.engines import ENGINES
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = load_program((ROOT / "plugins/study/bench/programs/router.json").read_bytes(), "router.json")
@@ -40,7 +41,7 @@ def summed(header: bytes) -> bytes:
     return header[:10] + checksum(header).to_bytes(2, "big") + header[12:]
 
 
-@pytest.mark.parametrize("engine", ["python", "native"])
+@pytest.mark.parametrize("engine", ENGINES)
 @settings(max_examples=examples(100))
 @given(
     start=st.sampled_from([0x45, 0x45, 0x45, 0x46, 0x55, 0x05]),
@@ -65,7 +66,7 @@ def test_a_router_sends_what_rfc_1812_asks_for(
     assert switch.process(1, frame, 0) == expected
 
 
-@pytest.mark.parametrize("engine", ["python", "native"])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("size", range(34))
 def test_a_packet_cut_short_leaves_no_bytes_of_its_header(engine: str, size: int) -> None:
     switch = configured(engine, rewrites_source=True)

@@ -12,6 +12,8 @@ from tests.soak import packets
 from tests.soak.__main__ import main
 from tests.soak.carriers import Carriers
 
+pytestmark = pytest.mark.wide
+
 
 def test_packets(capsys: pytest.CaptureFixture[str]) -> None:
     # So many that the hundred objects which Python 3.12 makes once are few of each packet.

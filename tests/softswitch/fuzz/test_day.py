@@ -24,7 +24,8 @@ from tests.soak.memory import FLAT
 PACKETS = 20_000
 
 
-pytestmark = pytest.mark.xdist_group("day")  # One fabric runs for all of them.
+# One fabric runs for all of them.
+pytestmark = [pytest.mark.wide, pytest.mark.xdist_group("day")]
 
 
 @pytest.fixture(scope="module")

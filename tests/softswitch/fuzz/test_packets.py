@@ -15,6 +15,8 @@ from tests.soak.mutation import KEPT, Corpus, with_ipv4_checksum
 from tests.soak.packets import Driver, FuzzError, fuzz
 from tests.soak.specimens import Specimen, specimens
 
+pytestmark = pytest.mark.wide
+
 PACKETS = 500
 SEED = 11
 SHORT = {"echelon", "stateful", "parsing", "replication"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pytest
 from finsy.proto import p4r
 
 from ctoolchain import compilers
@@ -14,6 +13,7 @@ from softswitch import Switch
 from softswitch.native.choice import Choice
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.wire import WireRequest
+from tests.needs import needs
 
 PROGRAMS = Path(__file__).parents[3] / "plugins" / "study" / "bench" / "programs"
 ELECTION_ID = p4r.Uint128(low=1)
@@ -46,7 +46,7 @@ def _ports(switch: Switch | None, packets: list[bytes]) -> list[list[tuple[int, 
     return [switch.process(0, packet, 0) for packet in packets]
 
 
-@pytest.mark.skipif(not compilers(), reason="there is no C compiler")
+@needs("a C compiler")
 def test_packets_find_what_was_written_in_bulk() -> None:
     rng = random.Random(1)
     python, native = _device("python"), _device("native")

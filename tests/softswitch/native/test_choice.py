@@ -12,6 +12,7 @@ from ctoolchain import Compiler, compilers
 from softswitch import Program, ProgramError, Switch, load_program
 from softswitch.native.choice import IN_PYTHON, Choice
 from softswitch.native.kept import load_kept
+from tests.needs import needs
 
 PROGRAM = (Path(__file__).parents[2] / "differential" / "programs" / "hashes.json").read_bytes()
 BROKEN = Compiler("nocc", ("/nowhere/cc",))
@@ -24,6 +25,7 @@ def refused() -> Program:
     return load_program(decoded, "refused.json")
 
 
+@needs("a C compiler")
 def test_the_line_names_the_compiler() -> None:
     choice = Choice("auto", compilers()[-1:])
     program = load_program(PROGRAM)

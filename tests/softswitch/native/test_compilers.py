@@ -9,11 +9,12 @@ import pytest
 from ctoolchain import compilers
 from softswitch import Switch, load_program
 from softswitch.native import compile_native
+from tests.needs import needs
 
 PROGRAMS = Path(__file__).parents[1] / "stf" / "programs"
 
 
-@pytest.mark.skipif(len(compilers()) < 2, reason="there are not two C compilers")
+@needs("two C compilers")
 def test_the_better_library_takes_over_what_the_first_one_keeps(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

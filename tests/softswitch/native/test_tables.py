@@ -11,6 +11,7 @@ import pytest
 from ctoolchain import compilers
 from softswitch import KeyElement, Switch, load_program
 from softswitch.native import compile_native
+from tests.needs import needs
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "matching.json"
 Draw = Callable[[random.Random], tuple[KeyElement, ...]]
@@ -34,7 +35,7 @@ TABLES: list[tuple[int, str, Draw]] = [
 ]
 
 
-@pytest.mark.skipif(not compilers(), reason="there is no C compiler")
+@needs("a C compiler")
 @pytest.mark.parametrize(("number", "name", "draw"), TABLES, ids=[name for _, name, _ in TABLES])
 def test_thousands_of_entries_come_and_go(number: int, name: str, draw: Draw) -> None:
     rng = random.Random(name)

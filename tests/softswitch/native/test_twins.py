@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from ctoolchain import compilers
 from softswitch.native import compile_native
+from tests.needs import needs
 from tests.soak.specimens import Specimen, specimens
 from tests.softswitch.native.twins import compare
 
@@ -18,7 +18,7 @@ FAST = compilers()[-1:]
 """The compiler that takes the least time."""
 
 
-@pytest.mark.skipif(not FAST, reason="there is no C compiler")
+@needs("a C compiler")
 @pytest.mark.parametrize("specimen", specimens(), ids=lambda specimen: specimen.name)
 def test_both_engines_do_the_same(specimen: Specimen) -> None:
     native = compile_native(specimen.load().ir, FAST)
@@ -27,11 +27,17 @@ def test_both_engines_do_the_same(specimen: Specimen) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "more", [["--packets", "1000000"], ["--packets", "60000", "--sanitize"]], ids=["many", "sanitized"]
+    "more",
+    [
+        pytest.param(["1000000"], id="many", marks=needs("a C compiler")),
+        pytest.param(
+            ["60000", "--sanitize"],
+            id="sanitized",
+            marks=needs("gcc's sanitizers of memory"),
+        ),
+    ],
 )
 def test_many_packets(more: list[str]) -> None:
-    if "--sanitize" in more and shutil.which("gcc") is None:
-        pytest.skip("the sanitizers' libraries are gcc's")
     root = Path(__file__).parents[3]
     done = subprocess.run(
         [sys.executable, "-m", "tests.softswitch.native.twins", "--seed", "11", "--packets", *more],

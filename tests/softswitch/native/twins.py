@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from ctoolchain import Compiler
 from softswitch import Queued, Switch
 from softswitch.native import NativeError, NativeProgram, compile_native
 from tests.differential.walk import packets as walk
+from tests.needs import path_of
 from tests.soak.aiming import Aim
 from tests.soak.configuration import Configuration
 from tests.soak.mutation import Corpus, with_ipv4_checksum
@@ -27,7 +27,8 @@ from tests.soak.specimens import Specimen, specimens
 SANITIZED = Compiler(
     "sanitized",
     (
-        *(shutil.which("gcc") or "gcc", "-O1", "-g", "-w", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
+        *(path_of("gcc") or "gcc", "-O1", "-g", "-w"),
+        *("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
         # Each packet has memory of its own and of its own size.
         *("-DPACKET_ROOM=0", "-DNO_POOL"),
     ),

@@ -14,6 +14,7 @@ from ctoolchain import compilers
 from softswitch.native.choice import Choice
 from softswitch.p4runtime.device import Device
 from softswitch.rpc.status import Status
+from tests.engines import ENGINES
 
 HERE = Path(__file__).parent
 CPU_PORT = 510
@@ -149,7 +150,7 @@ def clock() -> Time:
     return Time()
 
 
-@pytest.fixture(params=["python", "native"])
+@pytest.fixture(params=ENGINES)
 def bare_device(request: pytest.FixtureRequest, clock: Time) -> Device:
     """Return a device without a pipeline."""
     return Device(now_ns=clock, cpu_port=CPU_PORT, engines=Choice(request.param, compilers()[-1:]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 
 from softswitch.p4runtime.p4data import UnsupportedTypeError, compile_type
 from softswitch.rpc.status import Code, RefusedError
+from tests.needs import needs
 
 HERE = Path(__file__).parent
 
@@ -116,7 +116,7 @@ def test_signed_values_are_two_s_complement(width: int, draw: st.DataObject) -> 
 
 
 @pytest.mark.p4c
-@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="needs p4c-bm2-ss")
+@needs("p4c")
 def test_the_program_is_what_p4c_makes_of_its_source(tmp_path: Path) -> None:
     outputs = ["-o", str(tmp_path / "out.json"), "--p4runtime-files", str(tmp_path / "out.p4info.txtpb")]
     subprocess.run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from finsy.proto import p4r, p4r_grpc
 
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
+from tests.needs import require
 
 TIMEOUT_S = 20
 NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
@@ -41,6 +41,7 @@ class Authority:
 
 
 def openssl(*arguments: str | Path) -> None:
+    require("openssl")
     subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
 
 
@@ -54,8 +55,6 @@ def make_authority(home: Path) -> Authority:
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl to make certificates with")
     return make_authority(tmp_path_factory.mktemp("tls") / "ca")
 
 

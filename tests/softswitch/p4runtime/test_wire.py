@@ -21,6 +21,7 @@ from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.p4info import ActionInfo, ActionScope, MatchInfo, MatchKind, ParamInfo, TableInfo
 from softswitch.p4runtime.wire import WireRequest, WireUpdates, learn
 from softswitch.rpc.status import Code
+from tests.engines import ENGINES
 
 TABLES = ["exact_table", "lpm_table", "ternary_table", "meter_table", "idle_table", "selector_table", "profile_table"]
 
@@ -35,11 +36,9 @@ UNSUITABLE = ("idle_table", "profile_table")
 """The tables whose entries have more than templates know."""
 
 
-@pytest.fixture(params=["python", "native"])
+@pytest.fixture(params=ENGINES)
 def twins(program: Any, request: pytest.FixtureRequest) -> tuple[Device, Device]:
     """Return two devices with the program, and room in its tables. The second one takes bytes, by either engine."""
-    if request.param == "native" and not compilers():
-        pytest.skip("there is no C compiler")
     devices = Device(cpu_port=510), Device(cpu_port=510, engines=Choice(request.param, compilers()[-1:]))
     for device in devices:
         device.install(program.config())

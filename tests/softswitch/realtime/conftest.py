@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,6 +20,7 @@ from finsy.proto import U128, p4i, p4r, p4r_grpc
 from google.protobuf import text_format
 from hypothesis import HealthCheck, settings
 
+from tests.needs import require
 from tests.softswitch.virtual.conftest import Sent, Waiting
 
 settings.register_profile("realtime", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -212,13 +212,7 @@ class Namespace:
 @pytest.fixture
 def namespace() -> Iterator[Namespace]:
     """Yield a namespace. Skips where namespaces or interfaces cannot be made."""
-    for tool in ("unshare", "nsenter", "ip"):
-        if shutil.which(tool) is None:
-            pytest.skip(f"needs {tool}")
-    if os.geteuid() != 0:
-        pytest.skip("needs root, for network namespaces and interfaces")
-    if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode:
-        pytest.skip("network namespaces cannot be made here")
+    require("veth interfaces")
     made = Namespace()
     try:
         yield made

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import struct
 import subprocess
@@ -12,6 +11,8 @@ from typing import Any
 
 import grpc
 import pytest
+
+from tests.needs import needs
 
 Start = Callable[..., Any]
 NewPeer = Callable[[str], Any]
@@ -178,9 +179,8 @@ def test_a_trace_goes_to_the_console(
     assert "port 1: 60 bytes leave" in lines
 
 
+@needs("openssl")
 def test_tls(start: Start, connect: Connect, tmp_path: Path) -> None:
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl, to make certificates")
     make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     for name in ("server", "client"):
         files = ["-keyout", tmp_path / f"{name}.key", "-out", tmp_path / f"{name}.pem"]

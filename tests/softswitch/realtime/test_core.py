@@ -13,6 +13,7 @@ from softswitch.realtime import Core, Drop, Obstacle
 from softswitch.tm import PortScheduler, QueueConfig
 from softswitch.virtual import EventLoop, VirtualFabric
 from tests.drawing import examples
+from tests.engines import LANGUAGES
 from tests.softswitch.realtime.conftest import Orders as OrdersInPython
 from tests.softswitch.realtime.native import CoreInC, OrdersInC, SchedulerOfWires
 
@@ -20,7 +21,7 @@ PORTS = 3
 Orders = Any
 
 
-@pytest.fixture(autouse=True, scope="module", params=["python", "c"])
+@pytest.fixture(autouse=True, scope="module", params=LANGUAGES)
 def engine(request: pytest.FixtureRequest) -> Iterator[str]:
     """Let the tests use the switch in Python, then that in C."""
     if request.param == "python":

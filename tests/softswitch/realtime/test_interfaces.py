@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from softswitch.realtime import PacketSocketPort
+from tests.engines import ENGINES
 
 HERE = Path(__file__).parent
 PROGRAM = HERE.parent / "p4runtime" / "everything.json"
@@ -45,7 +46,7 @@ def receive(listening: socket.socket) -> bytes:
     return data
 
 
-@pytest.fixture(params=["native", "python"])
+@pytest.fixture(params=ENGINES)
 def switched(
     namespace: Any,
     start: Callable[..., Any],

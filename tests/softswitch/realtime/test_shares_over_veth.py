@@ -17,6 +17,7 @@ import pytest
 
 from plugins.study.bench.switch import network
 from plugins.study.bench.switch.shares import CASES
+from tests.needs import needs
 
 ROOT = Path(__file__).parents[3]
 SECONDS = 2
@@ -28,9 +29,6 @@ MORE = ("port rate, 1500 bytes", "port rate, 64 bytes", "strict, rest for the lo
 @cache
 def outcomes(names: tuple[str, ...]) -> dict[str, list[dict[str, float]]]:
     """Return what each class got, by case. One run measures all cases, one after the other."""
-    reason = network.why_not()
-    if reason is not None:
-        pytest.skip(reason)
     cases = [part for name in names for part in ("--case", name)]
     command = [
         sys.executable,
@@ -50,6 +48,7 @@ def outcomes(names: tuple[str, ...]) -> dict[str, list[dict[str, float]]]:
     return found
 
 
+@needs("the laboratory's sandbox")
 @pytest.mark.xdist_group("veth")
 @pytest.mark.parametrize(
     ("name", "names"),

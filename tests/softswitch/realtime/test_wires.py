@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 
-from ctoolchain import Compiler, CSource, Loaded, compilers, load
+from ctoolchain import Compiler, CSource, Loaded, load
 from softswitch.native.dataplane import NativeDataPlane
 from softswitch.native.programs import PythonProgram
 from softswitch.native.scheduler import c_source
 from softswitch.native.wires import CProgram, Wires, load_wires
 from softswitch.realtime import HandoverLock, PacketSocketPort
 from softswitch.tm import QueueConfig
+from tests.engines import COMPILERS
 from tests.softswitch.realtime.conftest import Orders
 from tests.softswitch.realtime.native import OrdersInC
 from tests.softswitch.realtime.test_interfaces import SENDER, frame, receive
@@ -105,7 +106,7 @@ class Plane:
 Start = Callable[..., Plane]
 
 
-@pytest.fixture(params=compilers(), ids=lambda compiler: compiler.name)
+@pytest.fixture(params=COMPILERS)
 def start(namespace: Any, request: pytest.FixtureRequest) -> Iterator[Start]:
     """Yield a function that starts a data plane, on a port of each rate."""
     started: list[Plane] = []

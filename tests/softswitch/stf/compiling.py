@@ -6,7 +6,6 @@ Beside each FOLDER/NAME.p4 stand NAME.json, without the positions in the source,
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,11 +24,6 @@ class Compiled:
 
     json: str
     p4info: str
-
-
-def available() -> bool:
-    """Return whether p4c is installed."""
-    return shutil.which("p4c-bm2-ss") is not None
 
 
 def compile_p4(source: Path) -> Compiled:

@@ -14,7 +14,9 @@ from ctoolchain import compilers
 from softswitch import Program, Switch, load_program
 from softswitch.native.choice import Choice
 from softswitch.stf import Run, StfError, parse, run
-from tests.softswitch.stf.compiling import available, committed_form, compile_p4
+from tests.engines import ENGINES
+from tests.needs import needs
+from tests.softswitch.stf.compiling import committed_form, compile_p4
 
 PROGRAMS = Path(__file__).parent / "programs"
 NAMES = sorted(path.stem for path in PROGRAMS.glob("*.stf"))
@@ -38,7 +40,7 @@ def through(switch: Switch, data: str) -> bytes:
     return packet
 
 
-@pytest.mark.parametrize("engine", ["python", "native"])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", NAMES)
 def test_program_does_what_its_test_expects(name: str, engine: str) -> None:
     native = Choice(engine, compilers()[-1:])(program(name))
@@ -75,7 +77,7 @@ def test_all_is_tested() -> None:
 
 
 @pytest.mark.p4c
-@pytest.mark.skipif(not available(), reason="p4c-bm2-ss is not installed")
+@needs("p4c")
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
 def test_committed_output_is_what_p4c_makes(source: Path) -> None:
     compiled = compile_p4(source)

@@ -17,7 +17,9 @@ from ctoolchain import compilers
 from softswitch import SoftswitchError, load_program
 from softswitch.native.choice import Choice
 from softswitch.stf import StfError, parse, run
-from tests.softswitch.stf.compiling import CompileError, available, compile_json
+from tests.engines import ENGINES
+from tests.needs import needs, skip
+from tests.softswitch.stf.compiling import CompileError, compile_json
 
 TESTDATA = os.environ.get("P4C_TESTDATA")
 
@@ -79,16 +81,15 @@ def fault(source: Path, test: Path, std: str, engine: str) -> str | None:
 
 
 @pytest.mark.p4c
-@pytest.mark.skipif(not available(), reason="p4c-bm2-ss is not installed")
-@pytest.mark.skipif(not TESTDATA, reason="P4C_TESTDATA does not name testdata/p4_16_samples of a p4c checkout")
-@pytest.mark.parametrize("engine", ["python", "native"])
+@needs("p4c's tests")
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.std)
 def test_stf_tests_of_p4c_pass(suite: Suite, engine: str) -> None:
     tests = suite.tests()
     if suite.std == "p4-14" and tests:
         first = fault(tests[0].with_suffix(".p4"), tests[0], suite.std, engine)
         if _NO_P4_14 in (first or ""):
-            pytest.skip("this p4c was built without P4_14 (-DSUPPORT_P4_14=ON)")
+            skip("p4c's tests", "this p4c knows no P4_14 (build it with -DSUPPORT_P4_14=ON)")
     allowed = expected_failures()
     passed: list[str] = []
     failed: dict[str, str] = {}

@@ -9,6 +9,7 @@ import pytest
 from softswitch import load_program
 from softswitch.cli import main
 from softswitch.stf import StfError, parse, run
+from tests.needs import needs
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE.parent / "programs"
@@ -47,6 +48,7 @@ def test_each_expectation_counts(name: str) -> None:
     assert damaged > 5
 
 
+@needs("a C compiler")
 @pytest.mark.parametrize(
     ("text", "line", "reason"),
     [
@@ -83,6 +85,7 @@ def test_wrong_expectation_fails(
     assert reason in only
 
 
+@needs("a C compiler")
 @pytest.mark.parametrize(
     ("statement", "reason"),
     [
@@ -285,6 +288,7 @@ def test_aliases_of_the_p4info(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["stf", program("matching"), str(test), "--p4info", str(p4info)]) == 0
 
 
+@needs("a C compiler")
 @pytest.mark.parametrize("damaged", ["program", "test", "p4info", "p4info text", "encoding"])
 def test_files_that_cannot_be_used(tmp_path: Path, capsys: pytest.CaptureFixture[str], damaged: str) -> None:
     missing, test = tmp_path / "missing", tmp_path / "t.stf"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import pytest
 
 from softswitch.tm import Dequeued, PortScheduler
+from tests.engines import LANGUAGES
 from tests.softswitch.tm.native import SchedulerInC
 
 Saturate = Callable[..., "Served"]
@@ -26,7 +27,7 @@ class Served:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Let tests use the queues in Python, then those in C."""
     if hasattr(metafunc.module, "PortScheduler") and not hasattr(metafunc.module, "SchedulerInC"):
-        metafunc.parametrize("traffic_manager", ["python", "c"], indirect=True, scope="module")
+        metafunc.parametrize("traffic_manager", LANGUAGES, indirect=True, scope="module")
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from ctoolchain import Compiler, compilers
+from ctoolchain import Compiler
 from softswitch.tm import MAX_QUEUES, MAX_WEIGHT, PortScheduler, QueueConfig
+from tests.engines import COMPILERS
 from tests.softswitch.tm.native import SchedulerInC
 
 RATES_BPS = (1, 8_000, 999_983, 10**7, 10**9, 12_345_678_901, 4 * 10**11, 1 << 62)
@@ -79,19 +80,19 @@ def differences(events: int, seed: int, compiler: Compiler) -> list[str]:
     return []
 
 
-@pytest.mark.parametrize("compiler", compilers(), ids=lambda compiler: compiler.name)
+@pytest.mark.parametrize("compiler", COMPILERS)
 @pytest.mark.parametrize("seed", range(3))
 def test_random_events_make_the_same_decisions(seed: int, compiler: Compiler) -> None:
     assert not differences(3000, seed, compiler)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("compiler", compilers(), ids=lambda compiler: compiler.name)
+@pytest.mark.parametrize("compiler", COMPILERS)
 def test_a_million_random_events_make_the_same_decisions(compiler: Compiler) -> None:
     assert not differences(1_000_000, 33, compiler)
 
 
-@pytest.mark.parametrize("compiler", compilers(), ids=lambda compiler: compiler.name)
+@pytest.mark.parametrize("compiler", COMPILERS)
 def test_virtual_time_beyond_64_bits(compiler: Compiler) -> None:
     ports = PortScheduler(None, [QueueConfig()] * 3), SchedulerInC(None, [QueueConfig()] * 3, compiler)
     served = []

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from softswitch.native.fabric import NativeFabric, NativeLoop, load_fabric
+from tests.engines import LANGUAGES
 
 
 def _native_loop(now_ns: int = 0) -> NativeLoop:
@@ -20,7 +21,7 @@ _IN_C = {"EventLoop": _native_loop, "VirtualFabric": NativeFabric}
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Let tests use virtual time in Python, then in C."""
     if hasattr(metafunc.module, "EventLoop"):
-        metafunc.parametrize("virtual_time", ["python", "c"], indirect=True, scope="module")
+        metafunc.parametrize("virtual_time", LANGUAGES, indirect=True, scope="module")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -29,8 +30,6 @@ def virtual_time(request: pytest.FixtureRequest) -> Iterator[None]:
     if getattr(request, "param", "python") == "python":
         yield
         return
-    if load_fabric() is None:
-        pytest.skip("no C compiler")
     before = {name: getattr(request.module, name, None) for name in _IN_C}
     for name, in_c in _IN_C.items():
         if before[name] is not None:

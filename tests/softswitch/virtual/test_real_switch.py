@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import struct
 import subprocess
 from collections import Counter
@@ -21,6 +20,7 @@ from softswitch.virtual import EventLoop, VirtualDrop, VirtualFabric
 from softswitch.virtual.fabric import HostNode, SwitchNode
 from tests.drawing import examples
 from tests.engines import fast_switch
+from tests.needs import needs
 
 FORWARD, DROP_EARLY, MULTICAST, CLONE_EARLY, CLONE_LATE, RECIRCULATE, DROP_LATE, GROW, RESUBMIT = range(9)
 _ORDER = struct.Struct("!BBBBIIHH")
@@ -136,7 +136,7 @@ def test_packets_cross_several_switches_and_share_by_weight(program: Program) ->
 
 
 @pytest.mark.p4c
-@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not installed")
+@needs("p4c")
 def test_the_compiled_program_is_that_of_its_source(tmp_path: Path) -> None:
     here = Path(__file__).parent
     fresh = tmp_path / "replicate.json"

@@ -12,14 +12,13 @@ import os
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from plugins.tofino.tests.bfruntime.conftest import Served
 from softswitch.tm import QueueConfig
+from tests.needs import needs
 
 FOLDER = os.environ.get("ECHELON_BFRT_CLIENT")
 
-pytestmark = pytest.mark.skipif(not FOLDER, reason="ECHELON_BFRT_CLIENT does not name a folder with bfrt_grpc")
+pytestmark = needs("an open SDE")
 
 SCRIPT = """
 import json, sys

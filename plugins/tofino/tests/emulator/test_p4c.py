@@ -16,15 +16,11 @@ import pytest
 from echelon_tofino.emulator import load_assembly
 from echelon_tofino.emulator.stf import run
 from softswitch.stf import parse
+from tests.needs import needs
 
 COMPILER, FOLDER = os.environ.get("ECHELON_P4C_TOFINO", ""), os.environ.get("ECHELON_P4C_TESTDATA", "")
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(
-        not (COMPILER and FOLDER), reason="ECHELON_P4C_TOFINO and ECHELON_P4C_TESTDATA do not name p4c and its tests"
-    ),
-]
+pytestmark = [pytest.mark.long, needs("p4c for Tofino")]
 
 _AS_COMPILED = """
     arith arith-inline array-copy bvec-hdr constant-in-calculation default-action-arg default_action enum

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
@@ -21,12 +20,12 @@ from echelon.policies import make_policy
 from echelon.targets.virtual import VirtualFabricFactory
 from echelon_tofino.target import Tofino
 from echelon_tofino.target.virtual import TofinoTestbed
+from tests.needs import needs
 from tests.reference.bf_rt_info import bf_rt_info
 from tests.reference.tna_device import SourceDevice
 from tests.reference.tna_on_v1model import compiled
 
 FIG2 = Path(__file__).parents[4] / "topologies" / "scenarios" / "fig2.yaml"
-HAS_P4C = shutil.which("p4c-bm2-ss") is not None and shutil.which("cpp") is not None
 
 
 class FromSources(Tofino):
@@ -53,9 +52,7 @@ def from_sources(directory: Path) -> FromSources:
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(
-            "sources", marks=[pytest.mark.p4c, pytest.mark.skipif(not HAS_P4C, reason="p4c is not installed")]
-        ),
+        pytest.param("sources", marks=[pytest.mark.p4c, needs("p4c", "cpp")]),
         "compiled, a tenth",
         pytest.param("compiled", marks=pytest.mark.long),
     ],

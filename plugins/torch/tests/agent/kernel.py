@@ -12,6 +12,7 @@ from echelon_torch.agent import cgroups
 from echelon_torch.agent.connection import AgentError
 from echelon_torch.agent.groups import own_group
 from echelon_torch.agent.program import KernelProgram
+from echelon_torch.agent.ranking import HostRanking
 
 _LINK = struct.Struct("=III4xQ")
 """The beginning of `struct bpf_link_info` of a link with a control group: type, id, program, number of the group."""
@@ -24,6 +25,16 @@ def why_no_ebpf() -> str | None:
     """Return why the agent's program cannot be loaded here; None: it can."""
     try:
         with cgroups.JobGroup("probe") as group, KernelProgram(group.path):
+            return None
+    except AgentError as error:
+        # The name of the group has the number of this process, and others ask, too.
+        return str(error).replace(f"-{os.getpid()}", "")
+
+
+def why_no_tcx() -> str | None:
+    """Return why the program that ranks packets cannot be attached here; None: it can."""
+    try:
+        with HostRanking("127.0.0.1"):
             return None
     except AgentError as error:
         return str(error)

@@ -19,12 +19,11 @@ from echelon.cli import app
 from echelon_torch.agent import groups
 from plugins.torch.tests.agent import kernel
 from tests.echelon.service.lab import BIN, free_port
+from tests.needs import needs
 
 pytestmark = pytest.mark.xdist_group("agent")
 PATIENCE_S = 60.0
 JOB = f"a-{os.getpid()}"
-WHY_NOT = kernel.why_no_ebpf()
-needs_ebpf = pytest.mark.skipif(WHY_NOT is not None, reason=f"no eBPF here: {WHY_NOT}")
 
 
 def command(directory: Path, *words: str | Path) -> list[str | Path]:
@@ -57,7 +56,7 @@ def test_the_command_has_the_standard_streams(tmp_path: Path) -> None:
     assert done.stdout == "cba\n"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+@needs("network namespaces")
 @pytest.mark.parametrize("option", ["--ebpf", "--no-ebpf"])
 def test_it_says_of_a_network_of_the_commands_own_that_it_is_not_seen(tmp_path: Path, option: str) -> None:
     waits_until_it_is_said = f"until grep -q nsenter {tmp_path}/said; do sleep 0.1; done"
@@ -145,7 +144,7 @@ def scraped(port: int) -> str:
         return str(answer.read().decode())
 
 
-@needs_ebpf
+@needs("eBPF")
 def test_it_keeps_no_capability_once_it_watches(tmp_path: Path) -> None:
     words = command(tmp_path, "run", "--", sys.executable, "-c", TALK)
     agent = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -183,7 +182,7 @@ print(ours.getsockopt(socket.IPPROTO_IP, socket.IP_TOS))
 """
 
 
-@needs_ebpf
+@needs("eBPF")
 def test_sockets_for_both_families_are_marked_once(tmp_path: Path) -> None:
     # What the program sets itself later wins, also over the agent's next reading.
     done = ended(tmp_path, "run", "--dscp", "10", "--", sys.executable, "-c", DUAL, str(10 << 2))
@@ -217,7 +216,7 @@ assert before == (ours.getsockopt(6, 25), ours.getsockopt(1, 8))
 """Window (the limit of what is announced), unsent bytes, priority, type of service, and the rate in bytes a second."""
 
 
-@pytest.mark.parametrize("ebpf", [pytest.param("--ebpf", marks=needs_ebpf), "--no-ebpf"])
+@pytest.mark.parametrize("ebpf", [pytest.param("--ebpf", marks=needs("eBPF")), "--no-ebpf"])
 def test_sockets_get_what_was_asked_for_and_nothing_else(tmp_path: Path, ebpf: str) -> None:
     options = ["--window", "20 kB", "--unsent", "40 kB", "--priority", "5", "--pacing", "80 Mbit/s"]
     wanted = ["20000", "40000", "5", "0", "10000000"]
@@ -227,7 +226,7 @@ def test_sockets_get_what_was_asked_for_and_nothing_else(tmp_path: Path, ebpf: s
     assert done.returncode == 0, done.stderr
 
 
-@needs_ebpf
+@needs("eBPF")
 def test_a_group_that_vanishes_ends_its_connections_and_not_the_agent(tmp_path: Path) -> None:
     group = groups.own_group() / JOB
     group.mkdir()

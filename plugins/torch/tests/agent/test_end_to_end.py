@@ -12,16 +12,14 @@ from typing import Any
 import pytest
 
 from echelon.lab.endhosts.shim import HEADER_BYTES
-from echelon.lab.hosts import sandbox
-from plugins.torch.tests.agent import kernel
+from tests.needs import needs
 
 pytestmark = [
     pytest.mark.xdist_group("agent"),
-    pytest.mark.skipif(bool(sandbox.missing()), reason=str(sandbox.missing())),
+    needs("the laboratory's sandbox"),
 ]
 ROOT = Path(__file__).resolve().parents[4]
 PATIENCE_S = 180.0
-WHY_NOT = kernel.why_no_ebpf()
 
 
 def seen(*options: str) -> dict[str, Any]:
@@ -46,7 +44,7 @@ def check(found: dict[str, Any]) -> None:
     assert found["programs_go_on"] == 2, "a killed agent ends the program that it watches"
 
 
-@pytest.mark.skipif(WHY_NOT is not None, reason=f"no eBPF here: {WHY_NOT}")
+@needs("eBPF")
 def test_connections_are_recognised_and_a_killed_agent_leaves_nothing() -> None:
     found = seen()
     check(found)
@@ -55,7 +53,7 @@ def test_connections_are_recognised_and_a_killed_agent_leaves_nothing() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(WHY_NOT is not None, reason=f"no eBPF here: {WHY_NOT}")
+@needs("eBPF")
 def test_an_agent_that_comes_later_reports_what_is_open_already_and_leaves_it_reported() -> None:
     assert seen("--watch").items() >= {"watched": [2, 3], "status": 0, "kept": 6}.items()
 
@@ -98,8 +96,8 @@ def test_switches_recognise_datagrams_of_the_page_s_program() -> None:
 
 
 @pytest.mark.long
+@needs("torch")
 def test_what_is_reported_of_a_job_of_pytorch_is_what_the_kernel_knows() -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed (the extra torch)")
     rounds = seen("--training")["rounds"]
     assert len(rounds) == 3
     for one in rounds:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from echelon_torch.agent import groups
-from plugins.torch.tests.agent import kernel
 from plugins.torch.tests.agent.kills import VICTIMS, kill, kills
+from tests.needs import needs
 
 pytestmark = [
     pytest.mark.xdist_group("agent"),
-    pytest.mark.skipif(kernel.why_no_ebpf() is not None, reason=f"no eBPF here: {kernel.why_no_ebpf()}"),
+    needs("eBPF"),
 ]
 
 

@@ -10,10 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
-import pytest
-
-from echelon.lab.hosts import sandbox
 from echelon_torch.agent.processes import descendants, elsewhere, socket_inodes
+from tests.needs import needs
 
 
 def test_sockets_are_found_while_processes_come_and_go() -> None:
@@ -63,7 +61,7 @@ def test_a_broken_proc_is_no_trouble(tmp_path: Path) -> None:
     assert socket_inodes(9, tmp_path) == {77}
 
 
-@pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
+@needs("network namespaces")
 def test_a_process_in_another_network_namespace_is_told_apart() -> None:
     ready = ("sh", "-c", "echo; cat")
     with (

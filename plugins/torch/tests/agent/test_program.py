@@ -19,11 +19,10 @@ from echelon_torch.agent import cgroups, groups
 from echelon_torch.agent.program import OBJECT, KernelProgram, Seen
 from echelon_torch.agent.sockets import SocketList
 from plugins.torch.tests.agent import kernel
+from tests.needs import needs
 
 pytestmark = pytest.mark.xdist_group("agent")
 PATIENCE_S = 30.0
-WHY_NOT = kernel.why_no_ebpf()
-needs_ebpf = pytest.mark.skipif(WHY_NOT is not None, reason=f"no eBPF here: {WHY_NOT}")
 
 TALK = """
 import socket, sys
@@ -91,7 +90,7 @@ def told(program: KernelProgram, count: int) -> list[Seen]:
     return found
 
 
-@needs_ebpf
+@needs("eBPF")
 @pytest.mark.parametrize("address", ["127.0.0.1", "::"])
 def test_it_tells_of_connections_of_its_group_at_both_ends(group: Path, address: str) -> None:
     with KernelProgram(group) as program, ExitStack() as stack:
@@ -112,7 +111,7 @@ def test_it_tells_of_connections_of_its_group_at_both_ends(group: Path, address:
         assert not any(one.is_open for one in closed)
 
 
-@needs_ebpf
+@needs("eBPF")
 @pytest.mark.parametrize("dscp", [None, 10, 46])
 def test_connections_carry_the_mark_that_was_asked_for(group: Path, dscp: int | None) -> None:
     with KernelProgram(group, dscp) as program, ExitStack() as stack:
@@ -123,7 +122,7 @@ def test_connections_carry_the_mark_that_was_asked_for(group: Path, dscp: int | 
         assert {one.is_marked for one in told(program, 2)} == {dscp is not None}
 
 
-@needs_ebpf
+@needs("eBPF")
 def test_the_list_of_sockets_knows_the_group(group: Path) -> None:
     with SocketList() as listing, ExitStack() as stack:
         talker = Talker(group)
@@ -152,7 +151,7 @@ with cgroups.JobGroup("test") as made, KernelProgram(made.path, 10):
 """
 
 
-@needs_ebpf
+@needs("eBPF")
 @pytest.mark.parametrize("number", [signal.SIGKILL, None])
 def test_nothing_is_left_however_it_ends(number: signal.Signals | None) -> None:
     before = kernel.programs(), kernel.links(), kernel.groups()

@@ -29,24 +29,12 @@ from echelon.targets import TARGETS
 from echelon_torch.agent.connection import AgentError
 from echelon_torch.agent.ranking import HostRanking
 from plugins.torch.tests.agent import kernel
+from tests.needs import needs
 from tests.reference.frames import ipv4
 
 pytestmark = pytest.mark.xdist_group("agent")
 
 
-def why_not() -> str | None:
-    """Return why the program cannot be attached here; None if it can."""
-    if (why := kernel.why_no_ebpf()) is not None:
-        return why
-    try:
-        with HostRanking("127.0.0.1"):
-            return None
-    except AgentError as error:
-        return str(error)
-
-
-WHY_NOT = why_not()
-needs_tcx = pytest.mark.skipif(WHY_NOT is not None, reason=f"packets cannot be ranked here: {WHY_NOT}")
 GAP_S = Fraction(10)
 """No connection is silent for so long in an iteration."""
 STEP_US = 50_000
@@ -127,7 +115,7 @@ def ranking_of(random: Random, relative: Relative | None) -> Any:
     return Deadline("E", offset, thresholds, 1, 7, relative, due, random.choice([None, -3, 0, 2]))
 
 
-@needs_tcx
+@needs("eBPF at interfaces")
 @pytest.mark.parametrize("seed", range(40))
 def test_packets_get_the_rank_of_their_flow(seed: int) -> None:
     """Each packet is of a flow and an iteration that the test knows, because it sends them."""
@@ -183,7 +171,7 @@ def _end(rule: HostRule) -> int:
     return rule.identity.end_bytes
 
 
-@needs_tcx
+@needs("eBPF at interfaces")
 def test_what_a_program_sends_beside_is_of_the_last_flow() -> None:
     rules = rules_of([Fixed(5), Fixed(3)], [1000, 1000], 1)
     with HostRanking(OWN) as ranking:
@@ -197,7 +185,7 @@ def test_what_a_program_sends_beside_is_of_the_last_flow() -> None:
     assert queues[3:] == [3] * 8 + [0]
 
 
-@needs_tcx
+@needs("eBPF at interfaces")
 def test_other_packets_stay_as_they_are_and_checksums_are_right() -> None:
     rules = rules_of([Fixed(5)], [10_000], 1)
     with HostRanking(OWN) as ranking:
@@ -218,7 +206,7 @@ def test_other_packets_stay_as_they_are_and_checksums_are_right() -> None:
         assert through(ranking, known, 10**9) == known
 
 
-@needs_tcx
+@needs("eBPF at interfaces")
 def test_a_receiver_marks_its_acknowledgements_only() -> None:
     (rule,) = rules_of([Fixed(5)], [10_000], 1)
     assert isinstance(rule.identity, SegmentIdentity)
@@ -273,7 +261,7 @@ with HostRanking("127.0.0.1") as ranking:
 """
 
 
-@needs_tcx
+@needs("eBPF at interfaces", "network namespaces", "ip")
 def test_real_connections_rise_when_all_is_acknowledged() -> None:
     """Over the loopback interface of a namespace of its own. One end ranks what it sends, and what it acknowledges."""
     done = subprocess.run(
@@ -296,7 +284,7 @@ with HostRanking("127.0.0.1"):
 """
 
 
-@needs_tcx
+@needs("eBPF at interfaces")
 @pytest.mark.parametrize("number", [signal.SIGKILL, None])
 def test_nothing_is_left_however_it_ends(number: signal.Signals | None) -> None:
     before = kernel.programs(), kernel.links()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from plugins.torch.tests.capture.conftest import needs_network, needs_torch
 from plugins.torch.tests.capture.network import Case, capture, sent_by_job, sent_by_kernel, summary
+from tests.needs import needs
 
-pytestmark = [needs_torch, needs_network, pytest.mark.xdist_group("torch")]
+pytestmark = [needs("torch", "the laboratory's sandbox", "tc"), pytest.mark.xdist_group("torch")]
 
 MOST_OVERHEAD = (1514 + 66) / 1448
 """Whole frames with a full segment each, and an acknowledgement for each segment that comes the other way."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from echelon.processes import free_port
-from plugins.torch.tests.capture.conftest import needs_torch
+from tests.needs import needs
 
 ROOT = Path(__file__).parents[4]
 PATIENCE_S = 300
@@ -20,7 +20,7 @@ PATIENCE_S = 300
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
 
-pytestmark = [needs_torch, pytest.mark.xdist_group("torch")]
+pytestmark = [needs("torch"), pytest.mark.xdist_group("torch")]
 
 
 def capture(*command: str, directory: Path) -> subprocess.CompletedProcess[str]:

@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from plugins.torch.tests.capture.conftest import needs_network, needs_torch
 from plugins.torch.tests.capture.network import Case, capture, measured_s, predicted_s
+from tests.needs import needs
 
 RATES_MBPS = (50, 100, 200)
 MOST_OFF = 0.1
 
 
 @pytest.mark.quiet
-@needs_torch
-@needs_network
+@needs("torch", "the laboratory's sandbox", "tc")
 @pytest.mark.parametrize("script", ["ddp", "fsdp", "pipeline"])
 def test_the_predicted_iteration_is_as_long_as_the_measured_one(script: str, tmp_path: Path) -> None:
     cases = [

@@ -16,17 +16,17 @@ from typing import Any
 import pytest
 import yaml
 
-from echelon.lab.hosts import sandbox
 from echelon_torch.agent import groups
 from echelon_torch.agent.connection import AgentError
 from plugins.torch.tests.agent import kernel
 from tests.echelon.lab.hosts.conftest import MARK, ROOT
 from tests.echelon.lab.hosts.test_everything import what_is_outside
+from tests.needs import needs
 
 pytestmark = [
     # Tests of the agent look at the same groups and programs.
     pytest.mark.xdist_group("agent"),
-    pytest.mark.skipif(bool(sandbox.missing()), reason=str(sandbox.missing())),
+    needs("the laboratory's sandbox"),
 ]
 TRAINER = Path(__file__).with_name("trainer.py")
 PATIENCE_S = 180.0

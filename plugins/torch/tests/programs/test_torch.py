@@ -12,16 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
-from echelon.lab.hosts import sandbox
-from plugins.torch.tests.capture.conftest import needs_torch
 from plugins.torch.tests.programs.test_run import held, wait_nothing_left
 from tests.echelon.lab.hosts.conftest import ROOT
+from tests.needs import needs
 
 pytestmark = [
-    needs_torch,
+    needs("torch", "the laboratory's sandbox"),
     pytest.mark.long,
     pytest.mark.xdist_group("agent"),
-    pytest.mark.skipif(bool(sandbox.missing()), reason=str(sandbox.missing())),
 ]
 SCENARIOS = ROOT / "topologies" / "scenarios"
 PATIENCE_S = 400.0

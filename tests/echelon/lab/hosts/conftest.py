@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from echelon.lab.hosts import sandbox
+from tests.needs import require
 
 ROOT = Path(__file__).resolve().parents[4]
 PATIENCE_S = 300.0
@@ -88,8 +88,7 @@ Start = Callable[..., Run]
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Yield a function that starts a run of a scenario (a mapping, or a file) with command-line arguments."""
-    if (why := sandbox.missing()) is not None:
-        pytest.skip(why)
+    require("the laboratory's sandbox")
 
     def begin(scenario: Mapping[str, Any] | Path, *arguments: str) -> Run:
         path = scenario if isinstance(scenario, Path) else tmp_path / "scenario.yaml"

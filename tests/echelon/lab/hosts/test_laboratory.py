@@ -6,7 +6,6 @@ import os
 import pty
 import random
 import select
-import shutil
 import signal
 import socket
 import struct
@@ -19,17 +18,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from echelon.lab.hosts import sandbox
+from echelon.cli.laboratories import not_installed
+from tests.needs import missing, needs
 
 ROOT = Path(__file__).parents[4]
 FABRIC = ROOT / "topologies" / "line_2.yaml"
 PATIENCE_S = 120.0
-WITH_HOSTS = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
-ON_BMV2 = [
-    pytest.mark.long,
-    pytest.mark.bmv2,
-    pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not installed"),
-]
 LAB = (sys.executable, "-m", "echelon", "lab", str(FABRIC))
 WAITING = "echo $ECHELON_LAB; sleep 1000; :"
 """A command that says where the laboratory is, and waits."""
@@ -111,7 +105,7 @@ def running(environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str]
 def test_the_commands_find_the_service_and_the_status_is_the_commands(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    script = "echelon switch list --json; curl -s $ECHELON_URL/healthz -o /dev/null; echelon job list; exit 7"
+    script = "echelon switch list --json; echelon job list; exit 7"
     done = subprocess.run(
         [*LAB, "--policy", "fair", "--run", f"echelon policy show; {script}"],
         env={**environment, "ECHELON_TOKEN_FILE": "/nowhere", "ECHELON_URL": "unix:/nowhere"},
@@ -143,7 +137,14 @@ def test_programs_can_be_hosts(running: tuple[subprocess.Popen[str], Path]) -> N
     assert got[34:] == sent[34:]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGTERM, id="SIGTERM"),
+        pytest.param(signal.SIGINT, id="SIGINT", marks=pytest.mark.wide),
+        pytest.param(signal.SIGHUP, id="SIGHUP", marks=pytest.mark.wide),
+    ],
+)
 def test_a_signal_ends_all_of_it(running: tuple[subprocess.Popen[str], Path], number: signal.Signals) -> None:
     lab, directory = running
     assert directory.is_dir()
@@ -191,7 +192,13 @@ def test_kill_9_at_any_moment_of_the_start_leaves_no_process(environment: dict[s
                 await_ends(left)
 
 
-@pytest.mark.parametrize("options", [[], pytest.param(["--hosts"], marks=WITH_HOSTS)], ids=["ports", "hosts"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param([], id="ports"),
+        pytest.param(["--hosts"], id="hosts", marks=needs("the laboratory's sandbox")),
+    ],
+)
 def test_on_a_terminal_ctrl_c_is_for_the_shell_and_hanging_up_ends_all(
     environment: dict[str, str], options: list[str]
 ) -> None:
@@ -208,6 +215,7 @@ def test_on_a_terminal_ctrl_c_is_for_the_shell_and_hanging_up_ends_all(
 
     await_said(b"exit, or Ctrl-D")
     assert b"line_2: 2 switches, 2 hosts, all ready" in said
+    assert (b"ping is not installed" in said) == ("--hosts" in options and missing("ping") is not None)
     os.write(terminal, b"echo re$((70 + 1))dy\n")
     await_said(b"re71dy\r\nready> ")
     said = b""
@@ -237,8 +245,23 @@ def interfaces() -> set[str]:
     return {name for _, name in socket.if_nameindex()}
 
 
-@WITH_HOSTS
-@pytest.mark.parametrize("target", ["softswitch", pytest.param("bmv2", marks=ON_BMV2)])
+def test_the_greeting_says_what_it_suggests_and_this_machine_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not_installed() == "ping is not installed (apt-get install iputils-ping)"
+    (tmp_path / "ping").touch(0o755)
+    assert not_installed() == ""
+
+
+@needs("the laboratory's sandbox", "ping")
+@pytest.mark.parametrize(
+    "target",
+    [
+        "softswitch",
+        pytest.param("bmv2", marks=[pytest.mark.long, pytest.mark.bmv2, needs("bmv2")]),
+    ],
+)
 def test_hosts_have_shells_and_browsers_outside_reach_the_page(
     environment: dict[str, str], tmp_path: Path, target: str
 ) -> None:
@@ -282,7 +305,7 @@ def test_hosts_have_shells_and_browsers_outside_reach_the_page(
     assert list((tmp_path / "t").iterdir()) == []
 
 
-@WITH_HOSTS
+@needs("the laboratory's sandbox")
 def test_kill_9_leaves_nothing_of_hosts(environment: dict[str, str]) -> None:
     """The kernel ends all of it, also what a command has itself started on a host."""
     before = interfaces()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.echelon.lab.hosts.conftest import Start, fig2
 
-pytestmark = pytest.mark.xdist_group("hosts")
+pytestmark = [pytest.mark.wide, pytest.mark.xdist_group("hosts")]
 
 
 def test_switches_hold_routes_alone_and_tell_nothing(start: Start) -> None:

@@ -22,7 +22,6 @@ from echelon.jobs import build_job
 from echelon.jobs.analysis import with_profile_error
 from echelon.jobs.spec import JobSpec
 from echelon.lab.hosts import run as hosts_run
-from echelon.lab.hosts import sandbox
 from echelon.lab.hosts.serving import document, fabric_document
 from echelon.lab.hosts.workers.coordinator import assign, check_senders
 from echelon.lab.scenarios.scenario import Scenario, load_scenario
@@ -30,6 +29,7 @@ from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lab.traffic.schedule import DEFAULT_PORT, Schedule, ScheduledFlow
 from echelon.policies import make_policy
 from tests.echelon.lab.hosts.conftest import fig2
+from tests.needs import needs
 
 
 @pytest.fixture
@@ -76,9 +76,8 @@ def test_cross_traffic_that_nothing_sends(scenario: Scenario, monkeypatch: pytes
         )
 
 
+@needs("the laboratory's sandbox")
 def test_what_lies_in_the_directory_is_no_module_of_the_run(tmp_path: Path) -> None:
-    if (why := sandbox.missing()) is not None:
-        pytest.skip(why)
     (tmp_path / "yaml.py").write_text("raise RuntimeError('imported by root')\n")
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(fig2(1, control_latency="1 ms")))
     command = [sys.executable, "-Pm", "echelon", "run", "s.yaml", "--on", "namespaces", "--out", "out"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from typing import Any
 
 import pytest
 
 from tests.echelon.lab.hosts.conftest import Start, fig2
+from tests.needs import needs
 
 pytestmark = pytest.mark.quiet
 
@@ -30,10 +30,9 @@ def test_fig2_in_the_order_of_the_paper(start: Start, attempt: int) -> None:
 
 
 @pytest.mark.bmv2
+@needs("bmv2")
 @pytest.mark.parametrize("attempt", range(3))
 def test_fig2_on_bmv2(start: Start, attempt: int) -> None:
-    if shutil.which("simple_switch_grpc") is None:
-        pytest.skip("simple_switch_grpc is not installed")
     document = start(fig2(UNIT_S), "--target", "bmv2", "fair", "varys", "echelon").document()
     fair, varys, echelon = (finish_units(document, policy) for policy in ("fair", "varys", "echelon"))
     print(f"fair {fair:.3f}, varys {varys:.3f}, echelon {echelon:.3f} units; by the paper 8.5, 10, 8")
@@ -41,9 +40,8 @@ def test_fig2_on_bmv2(start: Start, attempt: int) -> None:
     assert abs(echelon - 8) <= 0.05 * 8
 
 
+@needs("mininet")
 def test_fig2_on_mininet(start: Start) -> None:
-    if shutil.which("mn") is None:
-        pytest.skip("mininet is not installed")
     document = start(fig2(UNIT_S), "--backend", "mininet", "fair", "echelon").document()
     fair, echelon = (finish_units(document, policy) for policy in ("fair", "echelon"))
     print(f"fair {fair:.3f}, echelon {echelon:.3f} units; by the paper 8.5, 8")

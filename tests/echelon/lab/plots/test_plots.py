@@ -43,6 +43,7 @@ def test_all_kinds_are_found() -> None:
     assert all(load_kind(name).ABOUT for name in KINDS)
 
 
+@pytest.mark.wide
 def test_every_kind_in_every_format_and_the_same_again(results: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
         done = plot(results, "--format", "png,svg,pdf", "-o", tmp_path / name)

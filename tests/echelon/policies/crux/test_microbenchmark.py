@@ -6,8 +6,8 @@ from statistics import mean
 
 import pytest
 
-from tests.drawing import longest
 from tests.echelon.policies.crux.microbenchmark import Bench
+from tests.needs import needs
 from tests.reference.gpu_utilisation import Cycle, utilisations
 
 
@@ -19,13 +19,19 @@ def test_the_model_has_the_papers_first_example() -> None:
     )
 
 
-@pytest.mark.parametrize("cases", [range(12), pytest.param(range(12, 150), marks=[pytest.mark.long, longest])])
+@pytest.mark.parametrize(
+    "cases",
+    [
+        range(12),
+        pytest.param(range(12, 150), marks=[pytest.mark.long, needs("all examples")]),
+    ],
+)
 def test_compression_beside_all_levels(cases: range) -> None:
     assert mean(Bench(seed).compression() for seed in cases) >= 0.97
 
 
 @pytest.mark.long
-@longest
+@needs("all examples")
 def test_paths_and_order_beside_all_others() -> None:
     benches = [Bench(seed) for seed in range(60)]
     assert mean(bench.path() for bench in benches) >= 0.97

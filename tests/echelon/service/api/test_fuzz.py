@@ -19,9 +19,9 @@ from schemathesis.config import SchemathesisConfig
 
 from echelon.client import Client
 from echelon.service.api.tokens import new_token
-from tests.drawing import longest
 from tests.echelon.service.api.test_malformed import STAR
 from tests.echelon.service.lab import Lab, ring
+from tests.needs import needs
 
 EXAMPLES = 5
 FEW = 1
@@ -165,6 +165,7 @@ def fuzz(fuzzed: Fuzzed, token: str | None, judge: Judge, examples: int) -> int:
     return sent
 
 
+@pytest.mark.wide
 def test_an_operator_gets_no_fault_and_what_the_document_says(fuzzed: Fuzzed) -> None:
     assert fuzz(fuzzed, fuzzed.operator, as_documented, EXAMPLES) > 100
 
@@ -178,7 +179,7 @@ def test_without_a_token_nothing_is_told(fuzzed: Fuzzed) -> None:
 
 
 @pytest.mark.long
-@longest
+@needs("all examples")
 def test_at_length(fuzzed: Fuzzed) -> None:
     fuzz(fuzzed, fuzzed.operator, as_documented, LONG_EXAMPLES)
     fuzz(fuzzed, fuzzed.reader, as_reader, LONG_EXAMPLES // 4)

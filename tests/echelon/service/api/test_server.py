@@ -22,6 +22,7 @@ from echelon.service.config import ServerTls
 from echelon.service.config_file import ListenAddress
 from tests.echelon.service.api.memory import JOB, MemoryService, standby
 from tests.echelon.service.api.serving import LOCALHOST, TIMEOUT_S, Serving, serving
+from tests.needs import needs
 from tests.softswitch.p4runtime.test_tls import Authority, make_authority, openssl
 
 APP = create_app(standby())
@@ -49,12 +50,8 @@ def test_a_name_is_listened_on() -> None:
         assert client.is_alive()
 
 
+@needs("::1")
 def test_ipv6() -> None:
-    try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
-            probe.bind(("::1", 0))
-    except OSError:
-        pytest.skip("this machine has no ::1")
     with serving(APP, at("::1")) as running, Client(running.url) as client:
         assert running.url.startswith("http://[::1]:")
         assert client.is_alive()
@@ -130,8 +127,6 @@ def test_what_is_no_socket_is_not_removed(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl to make certificates with")
     made = make_authority(tmp_path_factory.mktemp("api-tls") / "ca")
     made.issue("server")
     made.issue("operator")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.echelon.service.store.etcd_process import EtcdProcess, etcd_process, installed
+from tests.echelon.service.store.etcd_process import EtcdProcess, etcd_process
+from tests.needs import require
 
 
 @pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcess]:
-    if not installed:
-        pytest.skip("etcd is not installed")
+    require("etcd")
     with etcd_process(tmp_path_factory.mktemp("etcd"), "--auto-compaction-retention=1h") as process:
         yield process
 

@@ -17,8 +17,6 @@ from typing import Self
 ETCD = "etcd"
 START_S = 20.0
 
-installed = shutil.which(ETCD) is not None
-
 
 def free_port() -> int:
     with socket.socket() as s:

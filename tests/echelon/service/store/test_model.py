@@ -23,7 +23,7 @@ from echelon.service.store import (
     Store,
     open_store,
 )
-from tests.drawing import longest
+from tests.needs import needs
 
 Result = TypeVar("Result")
 
@@ -163,6 +163,6 @@ def test_a_store_is_a_dictionary_that_one_controller_may_change(url: str) -> Non
 
 
 @pytest.mark.long
-@longest
+@needs("all examples")
 def test_a_store_is_a_dictionary_however_long_it_is_used(url: str, tmp_path: Path) -> None:
     check(url, 40, 50)

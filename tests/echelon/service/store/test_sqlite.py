@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sqlite3
 import stat
 import subprocess
@@ -18,6 +17,7 @@ import pytest
 from echelon.service.store import Candidate, Changes, StoreError, StoreUnavailableError, open_store
 from echelon.service.store.base import EmptyStoreError
 from echelon.service.store.sqlite import back_up, check_kept, open_sqlite, path_of, restore
+from tests.needs import needs, require
 
 HERE = Path(__file__).parents[4]
 ME = Candidate("me", "http://me")
@@ -146,7 +146,7 @@ async def test_files_are_their_owners_alone(tmp_path: Path, monkeypatch: pytest.
     assert (tmp_path / "state.db.lock").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user, which needs root")
+@needs("root")
 async def test_a_lock_of_another_user_is_named_with_its_uid(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     await fill(path)
@@ -259,8 +259,7 @@ asyncio.run(main(sys.argv[1]))
 
 def on_a_file_system(tmp_path: Path, mount: str, program: str) -> str:
     """Return the output of `program` after `mount` has been made at its argument, in a private namespace."""
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
-        pytest.skip("mounting needs root")
+    require("mounts")
     script = f'{mount} && exec "$2" -W error -c "$3" "$1"'
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-ec", script, "sh", str(tmp_path), sys.executable, program],
@@ -269,8 +268,6 @@ def on_a_file_system(tmp_path: Path, mount: str, program: str) -> str:
         text=True,
         check=False,
     )
-    if done.returncode != 0 and "mount:" in done.stderr:
-        pytest.skip(f"mounting is not allowed: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

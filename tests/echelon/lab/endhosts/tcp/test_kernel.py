@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from tests.needs import needs
+
 ROOT = Path(__file__).parents[5]
 PEER = Path(__file__).with_name("kernel_peer.py")
 
+pytestmark = needs("tun devices")
+
 
 def run(*arguments: object) -> Any:
-    if os.geteuid() != 0 or shutil.which("unshare") is None or not Path("/dev/net/tun").exists():
-        pytest.skip("needs root, unshare and /dev/net/tun")
-    if subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode:
-        pytest.skip("network namespaces cannot be made here")
     command = ["unshare", "--net", sys.executable, str(PEER), *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "controller")}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=150)

@@ -6,12 +6,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-import pytest
 from cffi import FFI
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from ctoolchain import compilers
 from echelon.fabric.model import Host
 from echelon.lab.endhosts.native import NativeEnds
 from echelon.lab.endhosts.tcp.frames import TcpAddress
@@ -21,6 +19,7 @@ from echelon.lab.endhosts.tcp.sender import TcpSettings, TcpTally
 from echelon.lab.endhosts.tcp.stack import Connection, TcpStack
 from echelon.targets.virtual import NativeClock
 from tests.drawing import examples
+from tests.needs import needs
 
 MS = 1_000_000
 S = 1000 * MS
@@ -28,7 +27,7 @@ RATE_BPS = 100_000_000
 DELAY_NS = MS
 HOSTS = {name: Host(name, f"10.0.0.{at}", f"02:00:00:00:00:0{at}") for at, name in enumerate(("a", "b"), start=1)}
 
-pytestmark = pytest.mark.skipif(not compilers(), reason="no C compiler")
+pytestmark = needs("a C compiler")
 
 
 class Trouble:

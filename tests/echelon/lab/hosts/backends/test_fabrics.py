@@ -6,22 +6,18 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.hosts import sandbox
-from echelon.lab.hosts.backends import mininet
 from echelon.lab.hosts.backends.base import BACKENDS
 from tests.echelon.lab.hosts.backends.inside import look
+from tests.needs import needs, require
 
-MISSING = {"mininet": mininet.missing}
-
-pytestmark = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
+pytestmark = needs("the laboratory's sandbox")
 
 
 @pytest.fixture(scope="module", params=BACKENDS)
 def seen(request: pytest.FixtureRequest) -> dict[str, Any]:
     """Return the result of each look."""
-    reason = MISSING.get(request.param, lambda: None)()
-    if reason is not None:
-        pytest.skip(reason)
+    if request.param == "mininet":
+        require("mininet")
     looks: dict[str, Any] = look(request.param, "left", "hosts", "frames")
     return looks
 

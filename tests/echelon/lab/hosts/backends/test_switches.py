@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,7 +13,6 @@ import pytest
 
 from echelon.documents import DocumentError
 from echelon.errors import RunError
-from echelon.lab.hosts import sandbox
 from echelon.processes import free_port
 from echelon.targets import TARGETS, bmv2
 from echelon.targets.bmv2 import Bmv2Launcher
@@ -22,11 +20,7 @@ from echelon.targets.launching import Place, Ports, accepts
 from echelon.targets.softswitch import SoftswitchLauncher
 from echelon.targets.target import Site
 from tests.echelon.lab.hosts.backends.inside import look
-
-needs_sandbox = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
-needs_bmv2 = pytest.mark.skipif(
-    shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not installed"
-)
+from tests.needs import needs
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "softswitch": {"target": "softswitch"},
@@ -41,8 +35,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@needs_sandbox
-@pytest.mark.parametrize("target", ["softswitch", pytest.param("bmv2", marks=[pytest.mark.bmv2, needs_bmv2])])
+@needs("the laboratory's sandbox")
+@pytest.mark.parametrize(
+    "target",
+    ["softswitch", pytest.param("bmv2", marks=[pytest.mark.bmv2, needs("bmv2")])],
+)
 def test_a_switch_lives_as_long_as_it_is_wanted(target: str) -> None:
     seen = look(target, "switch")["switch"]
     buffers = set(seen.pop("send_buffers"))

@@ -17,6 +17,7 @@ import pytest
 
 from echelon.lab.hosts import sandbox
 from echelon.processes import NICENESS
+from tests.needs import needs
 
 PATIENCE_S = 30.0
 CALLER = "import sys; from echelon.lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:]))"
@@ -24,7 +25,7 @@ PRIVATE_CALLER = (
     "import sys; from echelon.lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[2:], [sys.argv[1]]))"
 )
 
-pytestmark = pytest.mark.skipif(sandbox.missing() is not None, reason=str(sandbox.missing()))
+pytestmark = needs("the laboratory's sandbox")
 
 
 def run(*command: str, caller: str = CALLER, **options: object) -> subprocess.CompletedProcess[str]:
@@ -70,7 +71,7 @@ def test_streams_directory_and_environment_are_the_callers(tmp_path: Path) -> No
     assert (done.stdout.splitlines(), done.stderr) == (["given", str(tmp_path), "word"], "said\n")
 
 
-@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="the kernel does not group sessions")
+@needs("sessions in groups")
 def test_the_whole_sandbox_is_preferred() -> None:
     before = Path("/proc/self/autogroup").read_text()
     assert run("sh", "-c", "cat /proc/self/autogroup").stdout.split()[1:] == ["nice", str(NICENESS)]
