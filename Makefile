@@ -188,7 +188,7 @@ format: $(STAMP)
 
 # List the rankings of each architecture for its program, which includes the list.
 p4-rankings: $(STAMP)
-	$(RUN)/python -c 'from pathlib import Path; from echelon.p4program import ranking_list; \
+	$(RUN)/python -c 'from pathlib import Path; from echelon.model.p4program import ranking_list; \
 		[(Path("p4src/build") / name / "rankings.p4").write_text(ranking_list(Path("p4src"), name)) \
 			for name in ("v1model", "tna")]'
 
@@ -201,7 +201,7 @@ p4: p4-rankings
 		--p4runtime-files ../build/v1model-aggregation/echelon.p4info.txtpb echelon.p4
 	cd p4src/dscp && p4c-bm2-ss --std p4-16 --arch v1model --Wdisable=unused -o ../build/dscp/echelon.json \
 		--p4runtime-files ../build/dscp/echelon.p4info.txtpb dscp.p4
-	$(RUN)/python -c 'from pathlib import Path; from echelon.p4program import source_digest; \
+	$(RUN)/python -c 'from pathlib import Path; from echelon.model.p4program import source_digest; \
 		[(Path("p4src/build") / name / "SOURCE.sha256").write_text(source_digest(Path("p4src")) + "\n") \
 			for name in ("v1model", "v1model-aggregation")]; \
 		Path("p4src/build/dscp/SOURCE.sha256").write_text(source_digest(Path("p4src"), "dscp") + "\n")'

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from echelon.p4program import source_digest
+from echelon.model.p4program import source_digest
 
 _RESOURCES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "logical_tables": ("logical_tables", "ids", ("size",)),

@@ -29,10 +29,10 @@ from launch.wires import (
     why_no_veth,
 )
 
-from echelon.documents import DocumentError
-from echelon.errors import RunError
-from echelon.targets import DEFAULT_TARGET, TARGETS, find_target
-from echelon.targets.launching import Place, SwitchLauncher, SwitchProcess
+from echelon.model.documents import DocumentError
+from echelon.model.errors import RunError
+from echelon.switches.targets import DEFAULT_TARGET, TARGETS, find_target
+from echelon.switches.targets.launching import Place, SwitchLauncher, SwitchProcess
 
 _HERE = Path(__file__).resolve().parent
 PORTS = (0, 1, 2, 3, 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from echelon.errors import Code, CodedError
+from echelon.model.errors import Code, CodedError
 
 
 def coded(code: Code, *names: str, **attributes: object) -> Callable[[CodedError], bool]:

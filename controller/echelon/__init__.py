@@ -18,24 +18,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from echelon.documents import DocumentError
-    from echelon.errors import CodedError, RunError
-    from echelon.fabric import builders as fabrics
-    from echelon.fabric.load import FabricSpec, build_fabric
-    from echelon.fabric.load import load_fabric_spec as load_fabric
-    from echelon.fabric.model import Fabric
-    from echelon.jobs import build_job
-    from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-    from echelon.jobs.spec import JobSpec
-    from echelon.jobs.spec import load_job_spec as load_job
-    from echelon.jobs.spec import make_job_spec as job
     from echelon.lab.comparison import JobOutcome, PolicyComparison
     from echelon.lab.run import prepare as scenario
     from echelon.lab.run import simulate
     from echelon.lab.scenarios.results import PolicyRun
     from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario
-    from echelon.plan import PlanError
-    from echelon.policies import policy_names
+    from echelon.model.documents import DocumentError
+    from echelon.model.errors import CodedError, RunError
+    from echelon.model.fabric import builders as fabrics
+    from echelon.model.fabric.load import FabricSpec, build_fabric
+    from echelon.model.fabric.load import load_fabric_spec as load_fabric
+    from echelon.model.fabric.model import Fabric
+    from echelon.model.jobs import build_job
+    from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+    from echelon.model.jobs.spec import JobSpec
+    from echelon.model.jobs.spec import load_job_spec as load_job
+    from echelon.model.jobs.spec import make_job_spec as job
+    from echelon.planning.plan import PlanError
+    from echelon.planning.policies import policy_names
 
 _PLACES = {
     "PolicyComparison": "lab.comparison",
@@ -46,24 +46,24 @@ _PLACES = {
     "PolicyChoice": "lab.scenarios.scenario",
     "load_scenario": "lab.scenarios.scenario",
     "PolicyRun": "lab.scenarios.results",
-    "RunError": "errors",
-    "job": "jobs.spec:make_job_spec",
-    "JobSpec": "jobs.spec",
-    "load_job": "jobs.spec:load_job_spec",
-    "build_job": "jobs",
-    "ComputeUnit": "jobs.graph",
-    "EchelonFlow": "jobs.graph",
-    "Flow": "jobs.graph",
-    "Job": "jobs.graph",
-    "fabrics": "fabric.builders:",
-    "FabricSpec": "fabric.load",
-    "load_fabric": "fabric.load:load_fabric_spec",
-    "build_fabric": "fabric.load",
-    "Fabric": "fabric.model",
-    "policy_names": "policies",
-    "PlanError": "plan",
-    "DocumentError": "documents",
-    "CodedError": "errors",
+    "RunError": "model.errors",
+    "job": "model.jobs.spec:make_job_spec",
+    "JobSpec": "model.jobs.spec",
+    "load_job": "model.jobs.spec:load_job_spec",
+    "build_job": "model.jobs",
+    "ComputeUnit": "model.jobs.graph",
+    "EchelonFlow": "model.jobs.graph",
+    "Flow": "model.jobs.graph",
+    "Job": "model.jobs.graph",
+    "fabrics": "model.fabric.builders:",
+    "FabricSpec": "model.fabric.load",
+    "load_fabric": "model.fabric.load:load_fabric_spec",
+    "build_fabric": "model.fabric.load",
+    "Fabric": "model.fabric.model",
+    "policy_names": "planning.policies",
+    "PlanError": "planning.plan",
+    "DocumentError": "model.documents",
+    "CodedError": "model.errors",
 }
 """The module of each attribute, and its name there if it has another; ``MODULE:`` is the module itself."""
 

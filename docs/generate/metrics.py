@@ -6,7 +6,7 @@ from pathlib import Path
 
 from docs.generate.measured import tables
 from docs.generate.text import code, table
-from echelon.service.told import METRICS
+from echelon.controller.service.told import METRICS
 
 PAGE = Path(__file__).parents[1] / "observability.md"
 HEAD = ("name", "kind", "labels", "meaning")

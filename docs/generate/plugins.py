@@ -22,7 +22,7 @@ list.
 OURS = ("echelon.", "echelon_importers.", "echelon_tofino.")
 """The beginnings of our own modules, the plug-ins' among them."""
 NO_RANKINGS = {"base", "in_switches"}
-"""The modules of `echelon.rankings` that hold interfaces."""
+"""The modules of `echelon.planning.rankings` that hold interfaces."""
 
 
 def page() -> str:
@@ -41,9 +41,9 @@ def page() -> str:
 
 def rankings() -> list[str]:
     """Return the names of the rankings, which are those of their modules."""
-    import echelon.rankings
+    import echelon.planning.rankings
 
-    names = (module.name for module in pkgutil.iter_modules(echelon.rankings.__path__))
+    names = (module.name for module in pkgutil.iter_modules(echelon.planning.rankings.__path__))
     return sorted(name for name in names if name not in NO_RANKINGS)
 
 
@@ -64,6 +64,6 @@ def _section(title: str, group: str, options: str | None) -> Iterator[str]:
 def _rankings() -> Iterator[str]:
     yield "## Rankings\n"
     for name in rankings():
-        module = import_module(f"echelon.rankings.{name}")
+        module = import_module(f"echelon.planning.rankings.{name}")
         yield f"### ranking: {name}\n\n{summary(module.__doc__)}\n"
         yield f"Module `{module.__name__}`, P4 file `p4src/shared/rankings/{name}.p4`.\n"

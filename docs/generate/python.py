@@ -13,5 +13,5 @@ def page() -> str:
     import echelon
 
     return "\n".join(
-        [INTRODUCTION, *(f"::: echelon.{name}\n" for name in echelon.__all__), "::: echelon.client.Client"]
+        [INTRODUCTION, *(f"::: echelon.{name}\n" for name in echelon.__all__), "::: echelon.controller.client.Client"]
     )

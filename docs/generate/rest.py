@@ -30,9 +30,9 @@ def page() -> str:
 
 def openapi() -> Mapping[str, Any]:
     """Return the document, as a service with tokens answers it."""
-    from echelon.service.api.app import create_app
-    from echelon.service.api.settings import ApiSettings
-    from echelon.service.controller import ControllerService
+    from echelon.controller.service.api.app import create_app
+    from echelon.controller.service.api.settings import ApiSettings
+    from echelon.controller.service.controller import ControllerService
 
     # The document depends on no state of a service.
     app = create_app(cast("ControllerService", None), ApiSettings(), metrics=lambda: (b"", "text/plain"))

@@ -17,7 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from docs.generate.text import code, summary, table
-from echelon.quantities import duration_text, rate_text, size_text
+from echelon.model.quantities import duration_text, rate_text, size_text
 
 INTRODUCTION = """# Files
 
@@ -25,12 +25,12 @@ Every key of the files that people write, from the models that check them. `eche
 these kinds. Quantities have units: `10 Mbit/s`, `2.5 MB`, `20 ms`.
 """
 KINDS = {
-    "Job file": ("echelon.jobs.spec:JobSpec", "jobs.md"),
-    "Fabric file": ("echelon.fabric.load:FabricSpec", "scenarios.md#fabric"),
+    "Job file": ("echelon.model.jobs.spec:JobSpec", "jobs.md"),
+    "Fabric file": ("echelon.model.fabric.load:FabricSpec", "scenarios.md#fabric"),
     "Scenario file": ("echelon.lab.scenarios.scenario:ScenarioSpec", "scenarios.md#scenario"),
     "Sweep file": ("echelon_study.sweeps.spec:SweepSpec", "study.md#sweeps"),
-    "Configuration of the service": ("echelon.service.config_file:ServiceSpec", "service.md#configuration"),
-    "Tokens file": ("echelon.service.api.tokens:TokensSpec", "service.md#security"),
+    "Configuration of the service": ("echelon.controller.service.config_file:ServiceSpec", "service.md#configuration"),
+    "Tokens file": ("echelon.controller.service.api.tokens:TokensSpec", "service.md#security"),
 }
 """The title of each kind of file, its model, and the page that explains it."""
 

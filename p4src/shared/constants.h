@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Every number that the P4 programs and the control plane must agree on. Preprocessor only: one
- * "#define NAME number" a line, so that P4 includes this file and Python reads it (echelon.p4program.constants).
+ * "#define NAME number" a line, so that P4 includes this file and Python reads it (echelon.model.p4program.constants).
  */
 #ifndef ECHELON_CONSTANTS_H
 #define ECHELON_CONSTANTS_H

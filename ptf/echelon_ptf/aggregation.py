@@ -10,10 +10,10 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw
 
-from echelon.extras import shipped
-from echelon.lowering.intent import TableEntry
-from echelon.lowering.parts import ipv4, mac
-from echelon.p4program import constants, parse_constants
+from echelon.model.extras import shipped
+from echelon.model.p4program import constants, parse_constants
+from echelon.switches.lowering.intent import TableEntry
+from echelon.switches.lowering.parts import ipv4, mac
 from echelon_ptf import frames
 from echelon_ptf.base import architecture
 from echelon_ptf.entries import entry

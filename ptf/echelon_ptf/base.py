@@ -22,10 +22,10 @@ from ptf.testutils import (  # type: ignore[import-untyped]
 from scapy.packet import Packet
 
 import ptf
-from echelon.lowering.intent import TableEntry
-from echelon.p4program import P4Program, constants, program
-from echelon.targets import DEFAULT_TARGET, find_target
-from echelon.targets.rates import NoRates, QueueRates
+from echelon.model.p4program import P4Program, constants, program
+from echelon.switches.lowering.intent import TableEntry
+from echelon.switches.targets import DEFAULT_TARGET, find_target
+from echelon.switches.targets.rates import NoRates, QueueRates
 from echelon_ptf import entries, frames
 from echelon_ptf.control import TIMEOUT_S, Controller, FlowEvent, TargetError, poll
 from echelon_ptf.entries import Deadline, Rank

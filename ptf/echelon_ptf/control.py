@@ -1,7 +1,7 @@
 """A controller for tests: P4Runtime over one connection, with calls that block.
 
 Tests send a packet, look at a counter and wait for a digest, in that order, so only the thread that reads the stream
-runs beside them. Encoding is the control plane's own (`echelon.southbound.codec`, finsy).
+runs beside them. Encoding is the control plane's own (`echelon.switches.southbound.codec`, finsy).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import grpc  # type: ignore[import-untyped]
 from finsy import P4CounterEntry, P4MulticastGroupEntry, P4Schema
 from finsy.proto import U128, p4r, p4r_grpc, rpc_status
 
-from echelon.lowering.intent import DigestSetting, TableEntry
-from echelon.lowering.lower import DIGEST
-from echelon.p4program import P4Program, constants
-from echelon.southbound.codec import encode_digest, encode_entry
+from echelon.model.p4program import P4Program, constants
+from echelon.switches.lowering.intent import DigestSetting, TableEntry
+from echelon.switches.lowering.lower import DIGEST
+from echelon.switches.southbound.codec import encode_digest, encode_entry
 from echelon_ptf.entries import BIAS
 
 TIMEOUT_S = 15.0

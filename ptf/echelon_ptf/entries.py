@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from ipaddress import IPv4Address
 
-from echelon.lowering.intent import ActionCall, Interval, Match, Prefix, TableEntry
-from echelon.p4program import constants
+from echelon.model.p4program import constants
+from echelon.switches.lowering.intent import ActionCall, Interval, Match, Prefix, TableEntry
 from echelon_ptf.frames import address, mac
 
 _NUMBERS = constants()

@@ -11,7 +11,7 @@ from scapy.layers.inet import IP, TCP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, Raw, bind_layers
 
-from echelon.p4program import constants
+from echelon.model.p4program import constants
 
 _CONSTANTS = constants()
 SHIM_PORT = _CONSTANTS["SHIM_UDP_PORT"]

@@ -13,10 +13,19 @@ from unittest import SkipTest
 
 import grpc  # type: ignore[import-untyped]
 
-from echelon.lowering.intent import Intent, Interval, Match, MulticastGroup, Part, QueueSetting, TableEntry, prefixes
-from echelon.lowering.lower import DIGEST
-from echelon.p4program import P4Program, constants
-from echelon.southbound.errors import SouthboundError
+from echelon.model.p4program import P4Program, constants
+from echelon.switches.lowering.intent import (
+    Intent,
+    Interval,
+    Match,
+    MulticastGroup,
+    Part,
+    QueueSetting,
+    TableEntry,
+    prefixes,
+)
+from echelon.switches.lowering.lower import DIGEST
+from echelon.switches.southbound.errors import SouthboundError
 from echelon_ptf.control import TIMEOUT_S, Count, FlowEvent, TargetError, UnsupportedError
 from echelon_ptf.entries import Deadline, Form, entry, ranges
 from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt

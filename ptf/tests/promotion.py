@@ -13,7 +13,7 @@ from echelon_ptf.base import RECEIVER, EchelonTest, Flow, receive_all, skipped_o
 from echelon_ptf.entries import Attained, Fixed
 from echelon_ptf.frames import ALONE, DRAIN
 
-from echelon.p4program import constants
+from echelon.model.p4program import constants
 
 _FRAME_BYTES = 500
 _PACKETS_PER_S = 5

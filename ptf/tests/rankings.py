@@ -12,7 +12,7 @@ from echelon_ptf.base import BEST_EFFORT_QUEUE, PORTS, STALE_QUEUE, EchelonTest,
 from echelon_ptf.entries import Attained, Deadline, Fixed, Window
 from echelon_ptf.frames import LAST
 
-from echelon.p4program import constants
+from echelon.model.p4program import constants
 
 _NUMBERS = constants()
 

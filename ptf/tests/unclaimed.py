@@ -10,7 +10,7 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet, Raw
 
-from echelon.p4program import constants
+from echelon.model.p4program import constants
 
 _NUMBERS = constants()
 _MALFORMED, _CHECKSUM, _TTL, _NO_ROUTE = (

@@ -11,17 +11,17 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from echelon.fabric.model import Fabric
-from echelon.fabric.routing import PathChooser
-from echelon.jobs.graph import Job
 from echelon.lab.scenarios.results import PolicyRun
 from echelon.lab.scenarios.scenario import load_scenario
 from echelon.lab.virtual import fluid_run
 from echelon.lab.virtual import run as virtual_run
-from echelon.plan import Plan
-from echelon.policies import make_policy
-from echelon.policies.base import NoParameters
-from echelon.rankings.deadline import Deadline
+from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.routing import PathChooser
+from echelon.model.jobs.graph import Job
+from echelon.planning.plan import Plan
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.base import NoParameters
+from echelon.planning.rankings.deadline import Deadline
 
 ROOT = Path(__file__).parents[2]
 PAIR = f"""\

@@ -7,7 +7,7 @@ from statistics import fmean
 import pytest
 from acceptance.runs import SCENARIOS, Run, fluid, scenario, softswitch
 
-from echelon.fluid import alone_iteration_s
+from echelon.planning.fluid import alone_iteration_s
 
 SHORT = ("fig2", "pipeline_1f1b", "pipeline_3_4")
 ROWS = [

@@ -12,7 +12,7 @@ import yaml
 
 import echelon
 from docs.generate import commands, links, measured, p4, plugins, python, rest, schemas
-from echelon import rankings
+from echelon.planning import rankings
 from tests.docs.pages import DOCS, PAGES, ROOT
 
 MAX_COLUMNS = 120

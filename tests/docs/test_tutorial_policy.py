@@ -20,7 +20,10 @@ PAGE = newcomer.PAGES[1]
 def test_the_policy_passes_mypy(tmp_path: Path) -> None:
     [shown] = [block for block in blocks(PAGE) if block.title and block.title.endswith("smallest_first.py")]
     (tmp_path / "smallest_first.py").write_text(shown.text, encoding="utf-8")
-    use = "from echelon.policies.base import Policy\nfrom smallest_first import SmallestFirst\npolicy: Policy = {}\n"
+    use = (
+        "from echelon.planning.policies.base import Policy\n"
+        "from smallest_first import SmallestFirst\npolicy: Policy = {}\n"
+    )
     checked = {"used.py": use.format("SmallestFirst()"), "misused.py": use.format("SmallestFirst")}
     for name, text in checked.items():
         (tmp_path / name).write_text(text, encoding="utf-8")

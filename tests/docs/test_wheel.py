@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from echelon.cli import app
 from echelon.cli.doors import GROUP
-from echelon.extras import EXTRAS, PLUG_INS
+from echelon.model.extras import EXTRAS, PLUG_INS
 from tests.docs.pages import ROOT
 from tests.docs.test_commands import commands
 from tests.echelon.cli.test_conventions import WITHOUT, example_of, leaves, options

@@ -7,9 +7,9 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from echelon.documents import DocumentError
-from echelon.errors import Code
-from echelon.plan import PlanError
+from echelon.model.documents import DocumentError
+from echelon.model.errors import Code
+from echelon.planning.plan import PlanError
 
 ROOT = Path(__file__).parents[2]
 CODES = list(get_args(Code))
@@ -21,8 +21,8 @@ def test_every_code_is_documented_in_order() -> None:
 
 def test_every_code_has_a_use() -> None:
     """Every code is used elsewhere than in the list of all codes."""
-    listed = ROOT / "controller" / "echelon" / "errors.py"
-    text = "".join(path.read_text() for path in listed.parent.rglob("*.py") if path != listed)
+    listed = ROOT / "controller" / "echelon" / "model" / "errors.py"
+    text = "".join(path.read_text() for path in listed.parents[1].rglob("*.py") if path != listed)
     assert [code for code in CODES if f'"{code}"' not in text and code != "failed"] == []
 
 

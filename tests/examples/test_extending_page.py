@@ -12,8 +12,8 @@ import yaml
 from typer.main import get_command
 
 from echelon.cli import app
-from echelon.jobs.paradigm import Paradigm
-from echelon.targets import Target
+from echelon.model.jobs.paradigm import Paradigm
+from echelon.switches.targets import Target
 from echelon_example_plugins.least_loaded import LeastLoaded
 from echelon_example_plugins.mixture_of_experts import MixtureOfExperts
 from tests.examples.installed import PLUGINS, ROOT
@@ -31,8 +31,11 @@ GROUPS = {
         "importers",
         "pages",
         "paradigms",
+        "paths",
         "plots",
+        "policies",
         "stores",
+        "targets",
         "tree_hosts",
         "trees",
         "workers",

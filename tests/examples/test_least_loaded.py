@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.documents import parse_document
-from echelon.fabric.load import FabricSpec, build_fabric
-from echelon.fabric.model import Fabric
-from echelon.fabric.routing import NoRouteError, Routes
-from echelon.jobs.graph import Flow, Job
-from echelon.plan import CONTROL_QUEUE, PlanError
-from echelon.rankings.fixed import Fixed
+from echelon.model.documents import parse_document
+from echelon.model.fabric.load import FabricSpec, build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.routing import NoRouteError, Routes
+from echelon.model.jobs.graph import Flow, Job
+from echelon.planning.plan import CONTROL_QUEUE, PlanError
+from echelon.planning.rankings.fixed import Fixed
 from echelon_example_plugins.least_loaded import LeastLoaded, LeastLoadedPaths, connection_bytes
 from tests.drawing import examples
 

@@ -8,8 +8,8 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.jobs.analysis import connections, earliest_start_s, topological_order
-from echelon.jobs.graph import Job
+from echelon.model.jobs.analysis import connections, earliest_start_s, topological_order
+from echelon.model.jobs.graph import Job
 from echelon_example_plugins.mixture_of_experts import MixtureOfExperts, mixture_of_experts
 
 SHAPES = st.tuples(st.integers(2, 4), st.integers(1, 3), st.integers(1, 3))

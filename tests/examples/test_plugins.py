@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from echelon.client import Client
+from echelon.controller.client import Client
 from tests.echelon.service.lab import Daemon, Process, free_port, settle, until
 from tests.examples.installed import PLUGINS, Installed, install
 
@@ -222,8 +222,8 @@ def test_the_launcher_starts_a_recorder(fresh: Installed, tmp_path: Path) -> Non
     script = """if True:
         import sys
         from pathlib import Path
-        from echelon.targets import TARGETS
-        from echelon.targets.launching import Place
+        from echelon.switches.targets import TARGETS
+        from echelon.switches.targets.launching import Place
         launcher = TARGETS["recorder"].launcher()
         switch = launcher.launch(Place("s1", 7, {1: "nowhere"}), Path(sys.argv[1]))
         switch.wait_ready()

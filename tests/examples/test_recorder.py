@@ -8,7 +8,7 @@ import pytest
 from finsy import P4Schema, P4TableAction, P4TableEntry, P4TableMatch
 from finsy.proto import U128, p4r, rpc_code
 
-from echelon.p4program import program
+from echelon.model.p4program import program
 from echelon_example_plugins.recorder.switch import RecordedSwitch, RefusedError
 
 SCHEMA = P4Schema(program().p4info)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from reference.frames import MACS
 
-from echelon.p4program import constants, program
+from echelon.model.p4program import constants, program
 from echelon_tofino.emulator import TofinoSwitch, load_assembly
 from softswitch import Program, Switch, load_program
 from softswitch.lookup import KeyElement

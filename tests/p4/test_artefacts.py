@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.p4program import constants, parse_constants, program, ranking_list, source_digest
+from echelon.model.p4program import constants, parse_constants, program, ranking_list, source_digest
 from tests.needs import needs
 
 P4SRC = Path(__file__).parents[2] / "p4src"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from reference.frames import MACS, ipv4, shim, tcp, udp
 
-from echelon.p4program import program
+from echelon.model.p4program import program
 from softswitch import Program, Switch, load_program
 from tests.engines import fast_switch
 

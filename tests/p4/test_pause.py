@@ -16,11 +16,11 @@ from reference.frames import ipv4, ones_complement, shim
 from echelon.lab.endhosts.tcp.frames import ACK, SegmentFrames, TcpAddress, parse
 from echelon.lab.endhosts.tcp.sender import TcpSettings, TcpTally
 from echelon.lab.endhosts.tcp.stack import Connection, TcpStack
-from echelon.lowering.capabilities import OuterQueues
-from echelon.lowering.intent import QueueSetting
-from echelon.lowering.parts import hold_part
-from echelon.p4program import constants, program
-from echelon.targets.virtual import Urgency
+from echelon.model.p4program import constants, program
+from echelon.switches.lowering.capabilities import OuterQueues
+from echelon.switches.lowering.intent import QueueSetting
+from echelon.switches.lowering.parts import hold_part
+from echelon.switches.targets.virtual import Urgency
 from softswitch import Program, load_program
 from softswitch.tm import QueueConfig
 from softswitch.virtual import EventLoop, VirtualFabric

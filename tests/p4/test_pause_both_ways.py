@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.linux_acks import WINDOW, Connection
 
-from echelon.lowering.identity import Identity, SegmentIdentity
-from echelon.lowering.lower import lower
-from echelon.plan import FlowPlan
-from echelon.rankings.fixed import Fixed
+from echelon.planning.plan import FlowPlan
+from echelon.planning.rankings.fixed import Fixed
+from echelon.switches.lowering.identity import Identity, SegmentIdentity
+from echelon.switches.lowering.lower import lower
 from tests.drawing import examples
 from tests.echelon.lowering.test_lower import PATH, diamond, only, plan_of, softswitch
 from tests.needs import needs

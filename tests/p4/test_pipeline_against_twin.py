@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reference.echelon_twin import ATTAINED, DEADLINE, FIXED, WINDOW, Connection, Period, Queued, Rank, Twin
 from reference.frames import MACS, ipv4, shim, tcp, udp
 
-from echelon.p4program import program
+from echelon.model.p4program import program
 from softswitch import Program, Switch, load_program
 from tests.drawing import examples
 from tests.engines import fast_switch

@@ -12,10 +12,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from reference.frames import ipv4, shim, tcp
 
-from echelon.lowering.capabilities import OuterQueues
-from echelon.lowering.intent import QueueSetting
-from echelon.lowering.parts import hold_part, hold_us
-from echelon.p4program import constants, program
+from echelon.model.p4program import constants, program
+from echelon.switches.lowering.capabilities import OuterQueues
+from echelon.switches.lowering.intent import QueueSetting
+from echelon.switches.lowering.parts import hold_part, hold_us
 from softswitch import Program, Switch, load_program
 from tests.drawing import examples
 from tests.engines import fast_switch

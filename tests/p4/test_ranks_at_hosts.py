@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 from reference.frames import MACS, ipv4, shim
 
 from ctoolchain import CSource, load
-from echelon.fabric.builders import one_tor
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric
 from echelon.lab.endhosts import ranks
 from echelon.lab.endhosts.ranks import FlowRank, Ranked, RankPacket, packed
-from echelon.lowering.at_hosts import HostRule, lower_at_hosts
-from echelon.lowering.capabilities import Capabilities
-from echelon.lowering.identity import ShimIdentity
-from echelon.p4program import constants, program
-from echelon.plan import FlowPlan
-from echelon.rankings.deadline import Deadline, Relative
-from echelon.rankings.fixed import Fixed
-from echelon.targets import TARGETS
+from echelon.model.fabric.builders import one_tor
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.model.p4program import constants, program
+from echelon.planning.plan import FlowPlan
+from echelon.planning.rankings.deadline import Deadline, Relative
+from echelon.planning.rankings.fixed import Fixed
+from echelon.switches.lowering.at_hosts import HostRule, lower_at_hosts
+from echelon.switches.lowering.capabilities import Capabilities
+from echelon.switches.lowering.identity import ShimIdentity
+from echelon.switches.targets import TARGETS
 from softswitch import Program, Switch, load_program
 from tests.drawing import examples
 from tests.needs import needs

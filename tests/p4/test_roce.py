@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.frames import bth, ipv4, tcp
 
-from echelon.p4program import constants, program
+from echelon.model.p4program import constants, program
 from tests.drawing import examples
 from tests.p4.planes import HOSTS, STEP_US, DataPlane, TnaCompiled, v1model
 

@@ -19,7 +19,7 @@ import pytest
 from reference.frames import ipv4, shim, tcp, udp
 from reference.tna_on_v1model import compiled as compile_tna
 
-from echelon.p4program import constants, program
+from echelon.model.p4program import constants, program
 from softswitch import load_program
 from tests.needs import needs
 from tests.p4.planes import HOSTS, STEP_US, DataPlane, Seen, TnaCompiled, TnaSources, configured, ticks, v1model

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from echelon.p4program import constants, program
+from echelon.model.p4program import constants, program
 from tests.p4.planes import TnaCompiled
 
 pytestmark = pytest.mark.wide

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.p4program import program
+from echelon.model.p4program import program
 from tests.needs import needs
 
 RUN = Path(__file__).parents[2] / "ptf" / "run.py"

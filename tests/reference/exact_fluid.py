@@ -1,8 +1,8 @@
 """The fluid model in fractions and by brute force: at every event, the rates of all flows are found anew.
 
-It shares with `echelon.fluid` what other tests hold to account: the closed loop of a job (`echelon.execution`), the end
-of a run (`echelon.execution`), the rankings and the policies' own rates. Time, the network and the sharing of links
-are its own, written for the eye rather than for speed.
+It shares with `echelon.planning.fluid` what other tests hold to account: the closed loop of a job
+(`echelon.planning.execution`), the end of a run (`echelon.planning.execution`), the rankings and the policies' own
+rates. Time, the network and the sharing of links are its own, written for the eye rather than for speed.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from functools import partial
 from math import ceil
 from typing import Any
 
-from echelon.allocation import ActiveFlow, Allocator, FlowWatcher, Link
-from echelon.execution import Completion, Instruction, JobExecution, JobRecord, StartCompute, StartFlow, Until
-from echelon.fabric.model import Fabric
-from echelon.fabric.routing import route
-from echelon.fluid import BackgroundFlow, Windows
-from echelon.jobs.graph import Job
-from echelon.paths import links_of
-from echelon.plan import Plan, QueuePlan
-from echelon.rankings.base import Execution, Ranking, RatedExecution
-from echelon.rankings.fixed import Fixed
+from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.routing import route
+from echelon.model.jobs.graph import Job
+from echelon.planning.allocation import ActiveFlow, Allocator, FlowWatcher, Link
+from echelon.planning.execution import Completion, Instruction, JobExecution, JobRecord, StartCompute, StartFlow, Until
+from echelon.planning.fluid import BackgroundFlow, Windows
+from echelon.planning.paths import links_of
+from echelon.planning.plan import Plan, QueuePlan
+from echelon.planning.rankings.base import Execution, Ranking, RatedExecution
+from echelon.planning.rankings.fixed import Fixed
 
 _LONGEST = 400
 """The bits of a denominator from which on numbers are rounded up to a multiple of 2^-200. In a closed loop each sharing
@@ -163,7 +163,7 @@ def share(
 ) -> AbstractSet[Link]:
     """Set the rate of each sender, and return the links that have no room for all. A link without `queues` is one FIFO.
 
-    `echelon.fluid.sharing` says what is meant.
+    `echelon.planning.fluid.sharing` says what is meant.
     """
     taken: dict[Link, Fraction] = {}
     narrow = _share(senders, capacity, queues, taken)
@@ -396,7 +396,8 @@ def simulate_exactly(
     ideal: bool = False,
     windows: Windows | None = None,
 ) -> dict[str, JobRecord[Fraction]]:
-    """Return the record of each job, where `echelon.fluid.simulate` with the same arguments returns one in floats."""
+    """Return the record of each job, where `echelon.planning.fluid.simulate` with the same arguments returns one in
+    floats."""
     told = jobs if believed is None else believed
     plan = policy.plan(told, fabric)
     allocates = ideal or plan.reactive

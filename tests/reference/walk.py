@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from echelon.fabric.model import Fabric
-from echelon.lowering.identity import Identity, ShimIdentity
-from echelon.lowering.intent import ActionCall, Interval, Prefix, TableEntry
+from echelon.model.fabric.model import Fabric
+from echelon.switches.lowering.identity import Identity, ShimIdentity
+from echelon.switches.lowering.intent import ActionCall, Interval, Prefix, TableEntry
 
 Match = tuple[frozenset[tuple[str, object]], int]
 Tables = dict[str, dict[Match, tuple[ActionCall, ...]]]

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from echelon.client import Client
+from echelon.controller.client import Client
 from tests.echelon.service.forked import TRIANGLE, Site
 from tests.echelon.service.lab import Lab, until
 

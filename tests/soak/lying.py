@@ -21,7 +21,7 @@ from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 
-from echelon.client import Client
+from echelon.controller.client import Client
 from tests.echelon.service.forked import TRIANGLE, ServedSwitch, site
 from tests.echelon.service.holdings import assert_exactly
 from tests.echelon.service.lab import RULE, ring

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from echelon.client import Client
+from echelon.controller.client import Client
 from tests.echelon.service.conftest import building
 from tests.echelon.service.lab import Lab, settle, until
 from tests.echelon.service.moving import (

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
-from echelon.client import Client
+from echelon.controller.client import Client
 from tests.echelon.service.conftest import building
 from tests.echelon.service.holdings import assert_exactly
 from tests.echelon.service.lab import Daemon, Lab, ring, settle, until

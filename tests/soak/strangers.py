@@ -26,7 +26,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from echelon.service.api.tokens import new_token
+from echelon.controller.service.api.tokens import new_token
 from tests.echelon.service.forked import TRIANGLE, site
 from tests.echelon.service.lab import PATIENCE_S
 from tests.echelon.southbound.test_tls import issued

@@ -22,8 +22,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from echelon.client import Client
-from echelon.jobs.collectives import ALL_REDUCES, OPERATIONS
+from echelon.controller.client import Client
+from echelon.model.jobs.collectives import ALL_REDUCES, OPERATIONS
 from tests.echelon.service.forked import TRIANGLE, Site, site
 from tests.echelon.service.lab import PATIENCE_S, ring
 from tests.soak.requests import HOSTS, UnixConnection

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.fabric import builders
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric
-from echelon.fabric.routing import equal_cost_paths
+from echelon.model.fabric import builders
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.routing import equal_cost_paths
 
 
 def graph(fabric: Fabric) -> nx.Graph:

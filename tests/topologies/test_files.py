@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.collections import LineCollection
 
-from echelon.documents import parse_document
-from echelon.fabric.builders import dragonfly, leaf_spine, line
-from echelon.fabric.load import (
+from echelon.lab.plots.fabric import draw_fabric
+from echelon.lab.plots.style import Style
+from echelon.model.documents import parse_document
+from echelon.model.fabric.builders import dragonfly, leaf_spine, line
+from echelon.model.fabric.load import (
     FabricSpec,
     HostSpec,
     SwitchSpec,
@@ -24,8 +26,6 @@ from echelon.fabric.load import (
     load_fabric,
     load_fabric_spec,
 )
-from echelon.lab.plots.fabric import draw_fabric
-from echelon.lab.plots.style import Style
 
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 

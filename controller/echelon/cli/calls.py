@@ -16,7 +16,7 @@ from echelon.cli import tables
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
 
 if TYPE_CHECKING:
-    from echelon.client import Client, ClientError
+    from echelon.controller.client import Client, ClientError
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 
@@ -125,9 +125,9 @@ def service(
 
     With `as_json`, the line for an answer that is not a success, or for no answer, is the JSON of the API.
     """
-    from echelon.client import Client, ClientError, read_token
-    from echelon.documents import DocumentError
-    from echelon.service.hazards import readable_by_others
+    from echelon.controller.client import Client, ClientError, read_token
+    from echelon.controller.service.hazards import readable_by_others
+    from echelon.model.documents import DocumentError
 
     try:
         token = None if token_file is None else read_token(token_file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ctoolchain import TCC, compilers
-from echelon.engine import VARIABLE
+from echelon.planning.engine import VARIABLE
 
 
 def slow_code() -> str | None:

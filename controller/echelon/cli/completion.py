@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from echelon.client import Client
+    from echelon.controller.client import Client
 
 _VARIABLE = "_ECHELON_COMPLETE"
 _TIMEOUT_S = 2.0

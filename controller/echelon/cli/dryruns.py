@@ -13,8 +13,8 @@ from echelon.cli.tables import Column
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from echelon.service.api.dryruns import DryRunResource, SwitchChange
-    from echelon.service.api.switches import QueueResource
+    from echelon.controller.service.api.dryruns import DryRunResource, SwitchChange
+    from echelon.controller.service.api.switches import QueueResource
 
 DryRun = Annotated[
     bool,

@@ -18,11 +18,11 @@ from echelon.cli.plots import draw_file
 from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import AsJson, Column, OutFile, show_json, write_text
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
-from echelon.extras import plug_in, shipped
+from echelon.model.extras import plug_in, shipped
 
 if TYPE_CHECKING:
-    from echelon.fabric.load import FabricSpec
-    from echelon.jobs.graph import EchelonFlow, Job
+    from echelon.model.fabric.load import FabricSpec
+    from echelon.model.jobs.graph import EchelonFlow, Job
 
 _FOLDERS = ("topologies", "examples", "p4src")
 _START = Path("examples") / "start"
@@ -126,7 +126,7 @@ def _first_sentence(file: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A shape: the function of its name in `echelon.fabric.builders` builds it."""
+    """A shape: the function of its name in `echelon.model.fabric.builders` builds it."""
 
     about: str
     """The comment in the file, with options in braces."""
@@ -259,23 +259,23 @@ def fabric(
 
     Example: echelon fabric leaf-spine --hosts 16 --oversubscription 2 --draw fabric.png -o fabric.yaml
     """
-    from echelon.fabric.load import fabric_text
+    from echelon.model.fabric.load import fabric_text
 
     own = {name: value for name, value in context.params.items() if name not in ("shape", "delay", "out", "draw")}
     spec, about = _shaped(shape, {name: value for name, value in own.items() if value is not None}, delay)
     write_text(fabric_text(spec, about), out)
     if draw is not None:
-        from echelon.fabric.load import build_fabric
         from echelon.lab.plots.fabric import draw_fabric
+        from echelon.model.fabric.load import build_fabric
 
         draw_file(lambda style: [draw_fabric(build_fabric(spec), style)], draw)
 
 
 def _shaped(name: str, given: Mapping[str, object], delay: str) -> tuple[FabricSpec, str]:
     """Return the fabric and the comment in its file."""
-    from echelon.documents import suggestion
-    from echelon.fabric import builders
-    from echelon.quantities import QuantityError, duration_s, number, rate_bps
+    from echelon.model.documents import suggestion
+    from echelon.model.fabric import builders
+    from echelon.model.quantities import QuantityError, duration_s, number, rate_bps
 
     name = next((shape for shape in SHAPES if shape.startswith(f"{name}-")), name)
     if name not in SHAPES:
@@ -359,7 +359,7 @@ def _singular(found: re.Match[str]) -> str:
 
 
 def _sides(text: object) -> tuple[int, ...]:
-    from echelon.quantities import QuantityError
+    from echelon.model.quantities import QuantityError
 
     words = str(text).split("x")
     if not all(word.isdecimal() and len(word) < 6 for word in words):
@@ -388,11 +388,11 @@ GROUP = "echelon.files"
 """The entry-point group of the functions that load files of plug-ins, by the key or the name of the kind."""
 
 KINDS = {
-    "job": "echelon.jobs:load_job",
-    "fabric": "echelon.fabric.load:load_fabric",
+    "job": "echelon.model.jobs:load_job",
+    "fabric": "echelon.model.fabric.load:load_fabric",
     "scenario": "echelon.lab.scenarios.scenario:load_scenario",
-    "service": "echelon.service.config:load_service_config",
-    "tokens": "echelon.service.api.tokens:load_tokens",
+    "service": "echelon.controller.service.config:load_service_config",
+    "tokens": "echelon.controller.service.api.tokens:load_tokens",
     "sweep": "",
     "results": "echelon.lab.plots.measured:load_whole",
     "rows": "",
@@ -453,7 +453,7 @@ def check(
 
 
 def _checked(file: Path) -> CheckedFile:
-    from echelon.documents import DocumentError
+    from echelon.model.documents import DocumentError
 
     try:
         kind = _kind_of(file)
@@ -468,8 +468,8 @@ def _checked(file: Path) -> CheckedFile:
 
 def _notes(kind: str, file: Path, loaded: Any) -> Iterator[str]:
     """Yield what is to be said of jobs whose senders do not mark packets."""
-    from echelon.jobs.spec import load_job_spec
-    from echelon.lowering.limits import limits
+    from echelon.model.jobs.spec import load_job_spec
+    from echelon.switches.lowering.limits import limits
 
     if kind == "job":
         yield from limits(loaded, load_job_spec(file).recognition)
@@ -483,7 +483,7 @@ def _loader(file: Path, kind: str) -> Callable[[Path], Any]:
     """Return the function that loads a file of a kind. Raise `DocumentError` if its plug-in is missing."""
     from importlib.metadata import entry_points
 
-    from echelon.documents import DocumentError
+    from echelon.model.documents import DocumentError
 
     if place := KINDS.get(kind) or TABLES.get(kind):
         return cast("Callable[[Path], Any]", resolve_name(place))
@@ -498,7 +498,7 @@ def _loader(file: Path, kind: str) -> Callable[[Path], Any]:
 
 def _kind_of(file: Path) -> str:
     """Return the kind of a file: of JSON and YAML by its keys, of other text by its first line that is no comment."""
-    from echelon.documents import DocumentError, read_document
+    from echelon.model.documents import DocumentError, read_document
 
     if file.suffix in (".csv", ".txt"):
         return _kind_of_text(file)
@@ -519,7 +519,7 @@ def _kind_of(file: Path) -> str:
 
 
 def _kind_of_text(file: Path) -> str:
-    from echelon.documents import DocumentError
+    from echelon.model.documents import DocumentError
 
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -552,9 +552,9 @@ def show(
 
     Example: echelon show job.yaml -o job.png
     """
-    from echelon.documents import DocumentError
-    from echelon.jobs import build_job
-    from echelon.jobs.spec import load_job_spec
+    from echelon.model.documents import DocumentError
+    from echelon.model.jobs import build_job
+    from echelon.model.jobs.spec import load_job_spec
 
     with ShownProgress() as progress:
         progress.stage(f"reading {file.name}")

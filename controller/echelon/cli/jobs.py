@@ -20,9 +20,9 @@ from echelon.cli.usage import BAD_INPUT, FAILED, fail
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from echelon.client import Client
-    from echelon.service.api.jobs import JobResource, JobSummary
-    from echelon.service.api.plan import ClassesResource
+    from echelon.controller.client import Client
+    from echelon.controller.service.api.jobs import JobResource, JobSummary
+    from echelon.controller.service.api.plan import ClassesResource
 
 app = typer.Typer(help="Jobs: new, submit, list, show, env, remove.", cls=GroupWithDoors, no_args_is_help=True)
 
@@ -214,7 +214,7 @@ def remove(
 
     Example: echelon job remove bert
     """
-    from echelon.client import ClientError
+    from echelon.controller.client import ClientError
 
     if dry_run:
         rehearsals = {f"without job '{name}' alone:": client.rehearse_removal(name) for name in names}
@@ -263,8 +263,8 @@ def distances(
 
 def _specs(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
     """Return the mappings of valid jobs, by where they are from. Raise `DocumentError`."""
-    from echelon.documents import DocumentError, parse_document, read_documents
-    from echelon.jobs.spec import JobSpec
+    from echelon.model.documents import DocumentError, parse_document, read_documents
+    from echelon.model.jobs.spec import JobSpec
 
     if not files:
         fail("no job is given (name a FILE, or - for standard input)")
@@ -282,7 +282,7 @@ def _specs(files: Sequence[Path]) -> dict[str, dict[str, Any]]:
 
 def _register(client: Client, source: str, spec: dict[str, Any], replace: bool) -> JobResource | None:
     """Return the job, or say why the service refuses it, and return None."""
-    from echelon.client import ClientError
+    from echelon.controller.client import ClientError
 
     try:
         job = client.register_job(spec, replace=replace)
@@ -379,7 +379,7 @@ def _facts(job: JobResource) -> list[tuple[str, str]]:
 
 def _show_sizes(job: JobResource) -> None:
     """Show the file's sizes where the agents on the job's hosts measured others."""
-    from echelon.telemetry.sizes import SIZE_TOLERANCE
+    from echelon.switches.telemetry.sizes import SIZE_TOLERANCE
 
     for size in job.sizes:
         if abs(size.measured_bytes - size.profiled_bytes) > SIZE_TOLERANCE * size.profiled_bytes:

@@ -14,11 +14,11 @@ import typer
 
 from echelon.cli.progress import ShownProgress
 from echelon.cli.runs import in_private, one_line_errors, policy_choice
-from echelon.targets import DEFAULT_TARGET
+from echelon.switches.targets import DEFAULT_TARGET
 
 if TYPE_CHECKING:
-    from echelon.fabric.model import Fabric
     from echelon.lab.hosts.laboratory import Laboratory
+    from echelon.model.fabric.model import Fabric
 
 _OTHERS = ("ECHELON_TOKEN_FILE", "ECHELON_CA", "ECHELON_CERTIFICATE")
 """Variables about another service, whose token this one must not get."""
@@ -51,10 +51,10 @@ def lab(
     Example: echelon lab fabric.yaml
     """
     with one_line_errors(str(fabric), "interrupted"):
-        from echelon.errors import RunError
-        from echelon.fabric.load import load_fabric
         from echelon.lab.hosts.laboratory import laboratory, outside
-        from echelon.targets.target import find_target
+        from echelon.model.errors import RunError
+        from echelon.model.fabric.load import load_fabric
+        from echelon.switches.targets.target import find_target
 
         for name in _OTHERS:
             os.environ.pop(name, None)

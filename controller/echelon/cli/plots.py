@@ -49,8 +49,8 @@ def plot(
 
     Example: echelon plot results --kind iterations --format png,pdf -o pictures
     """
-    from echelon.documents import DocumentError
     from echelon.lab.plots import Excerpt, draw, kind_names, load, subject_of
+    from echelon.model.documents import DocumentError
 
     files: list[Path] = []
     notes: list[str] = []
@@ -85,8 +85,8 @@ def plot(
 
 def draw_file(pages: Callable[[Style], Sequence[Figure]], file: Path) -> None:
     """Write a picture to the file of `--out`, or fail with one line."""
-    from echelon.documents import DocumentError
     from echelon.lab.plots import write_file
+    from echelon.model.documents import DocumentError
 
     try:
         write_file(pages, file)

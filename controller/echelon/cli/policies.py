@@ -10,7 +10,7 @@ def policies(as_json: AsJson = False) -> None:
 
     Example: echelon policies
     """
-    from echelon.policies.registry import described
+    from echelon.planning.policies.registry import described
 
     found = described()
     if as_json:

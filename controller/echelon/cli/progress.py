@@ -9,7 +9,7 @@ import time
 from math import inf
 from typing import TYPE_CHECKING, Self
 
-from echelon.progress import LINE_EVERY_S, Account
+from echelon.model.progress import LINE_EVERY_S, Account
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleRenderable, RenderableType

@@ -17,7 +17,7 @@ from echelon.cli.compilers import slow_code
 from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail, fraction
 from echelon.lab import FLUID, PRIVATE, VIRTUAL
-from echelon.targets import DEFAULT_TARGET, UNRANKED_TARGET
+from echelon.switches.targets import DEFAULT_TARGET, UNRANKED_TARGET
 
 if TYPE_CHECKING:
     from echelon.lab.hosts.workers.others import MakeWorkers
@@ -100,10 +100,10 @@ def one_line_errors(file: str, interrupted: str) -> Iterator[None]:
 
     `interrupted` is what is said after Ctrl-C.
     """
-    from echelon.documents import DocumentError
-    from echelon.errors import RunError
-    from echelon.lowering.lower import LoweringError
-    from echelon.policies import PlanError
+    from echelon.model.documents import DocumentError
+    from echelon.model.errors import RunError
+    from echelon.planning.policies import PlanError
+    from echelon.switches.lowering.lower import LoweringError
 
     try:
         yield
@@ -120,7 +120,7 @@ def one_line_errors(file: str, interrupted: str) -> Iterator[None]:
 @contextmanager
 def _writing(out: Path) -> Iterator[None]:
     """Refuse a directory that cannot be written to, as a mistake of the command line."""
-    from echelon.documents import DocumentError
+    from echelon.model.documents import DocumentError
 
     try:
         yield
@@ -144,7 +144,7 @@ def _run(
     from echelon.lab.run import compare, ideal_place, place
     from echelon.lab.scenarios.results import summary
     from echelon.lab.scenarios.scenario import load_scenario
-    from echelon.targets import TARGETS
+    from echelon.switches.targets import TARGETS
 
     runner = place(fabric, target)
     ideal_runner = ideal_place(target) if ideal else None
@@ -200,8 +200,8 @@ def _run(
 
 def _target(target: str | None, ranking_at: str | None) -> str:
     """Return the target, which has to rank where `ranking_at` says. Raise `DocumentError`."""
-    from echelon.documents import DocumentError, suggestion
-    from echelon.targets import TARGETS
+    from echelon.model.documents import DocumentError, suggestion
+    from echelon.switches.targets import TARGETS
 
     defaults = {"switches": DEFAULT_TARGET, "hosts": UNRANKED_TARGET}
     if ranking_at is None:
@@ -219,8 +219,8 @@ def _target(target: str | None, ranking_at: str | None) -> str:
 
 
 def _scaled(scenario: Scenario, scale: str, fabric: str) -> Scenario:
-    from echelon.documents import DocumentError
     from echelon.lab.scenarios.scale import scaled
+    from echelon.model.documents import DocumentError
 
     if fabric != VIRTUAL:
         reason = f"goes with --on {VIRTUAL} only (write the smaller rates and sizes into the scenario)"
@@ -232,8 +232,8 @@ def _scaled(scenario: Scenario, scale: str, fabric: str) -> Scenario:
 
 def _estimate(scenario: Scenario, target: str, yes: bool) -> None:
     """Estimate a long run on packets, and ask whether to continue. Raise `DocumentError` if there is no answer."""
-    from echelon.documents import DocumentError
     from echelon.lab.run import LONG_S, estimate
+    from echelon.model.documents import DocumentError
 
     expected = estimate(scenario, target)
     if expected.duration_s < LONG_S:
@@ -254,8 +254,8 @@ def in_private(workers: MakeWorkers | None = None, *, terminal: bool = False) ->
     """
     from contextlib import nullcontext
 
-    from echelon.errors import RunError
     from echelon.lab.hosts import sandbox
+    from echelon.model.errors import RunError
 
     if sandbox.inside():
         if workers is not None:
@@ -270,9 +270,9 @@ def in_private(workers: MakeWorkers | None = None, *, terminal: bool = False) ->
 
 def policy_choice(text: str) -> PolicyChoice:
     """Return the policy that `text` names, as ``name`` or ``name(parameter=value, ...)``. Raises `DocumentError`."""
-    from echelon.documents import DocumentError
     from echelon.lab.scenarios.scenario import PolicyChoice
-    from echelon.policies import PolicyChoiceError
+    from echelon.model.documents import DocumentError
+    from echelon.planning.policies import PolicyChoiceError
 
     try:
         return PolicyChoice.parse(text)

@@ -27,12 +27,12 @@ from echelon.cli.tables import Column
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
 
 if TYPE_CHECKING:
-    from echelon.client import Client
-    from echelon.service.api.links import LinkResource, MoveResource
-    from echelon.service.api.plan import ChoiceResource, PlanResource, RankingResource
-    from echelon.service.api.policy import PolicyResource
-    from echelon.service.api.status import EventResource, StatusResource
-    from echelon.service.api.switches import EntryResource, IntentResource, SwitchDifference, SwitchResource
+    from echelon.controller.client import Client
+    from echelon.controller.service.api.links import LinkResource, MoveResource
+    from echelon.controller.service.api.plan import ChoiceResource, PlanResource, RankingResource
+    from echelon.controller.service.api.policy import PolicyResource
+    from echelon.controller.service.api.status import EventResource, StatusResource
+    from echelon.controller.service.api.switches import EntryResource, IntentResource, SwitchDifference, SwitchResource
 
 switch = typer.Typer(help="Switches: list, show, take.", no_args_is_help=True)
 plan = typer.Typer(help="The plan: show, diff.", no_args_is_help=True)
@@ -601,8 +601,8 @@ def shell(
 
     Example: echelon shell leaf1 --config echelon.yaml
     """
-    from echelon.documents import suggestion
-    from echelon.service.config import load_service_config as load
+    from echelon.controller.service.config import load_service_config as load
+    from echelon.model.documents import suggestion
 
     known: dict[str, Any] = {switch: client.switch(switch)} if config is None else {**load(config).switches}
     if switch not in known:

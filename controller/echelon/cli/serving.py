@@ -13,7 +13,7 @@ from echelon.cli.tables import AsJson, show_json
 from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
-    from echelon.service.config import ServiceConfig
+    from echelon.controller.service.config import ServiceConfig
 
 
 def serve(
@@ -39,8 +39,8 @@ def serve(
 
     Example: echelon serve --config echelon.yaml
     """
-    from echelon.documents import DocumentError
-    from echelon.service.config import load_service_config
+    from echelon.controller.service.config import load_service_config
+    from echelon.model.documents import DocumentError
 
     def read() -> ServiceConfig:
         settings = replace(load_service_config(config), accept_empty=empty_store)
@@ -55,7 +55,7 @@ def serve(
     except DocumentError as error:
         fail(str(error))
 
-    from echelon.service.daemon import serve as serve_until_told
+    from echelon.controller.service.daemon import serve as serve_until_told
 
     raise typer.Exit(serve_until_told(settings, read))
 
@@ -63,8 +63,8 @@ def serve(
 def _with_store(config: ServiceConfig, url: str) -> ServiceConfig:
     from pydantic import SecretStr
 
-    from echelon.documents import DocumentError
-    from echelon.service.config_file import store_url
+    from echelon.controller.service.config_file import store_url
+    from echelon.model.documents import DocumentError
 
     try:
         return replace(config, store=SecretStr(store_url(url, Path.cwd())))
@@ -74,9 +74,9 @@ def _with_store(config: ServiceConfig, url: str) -> ServiceConfig:
 
 def _check_named_files(config: ServiceConfig, file: str) -> None:
     """Raise `DocumentError` about the first file that cannot be used."""
-    from echelon.documents import DocumentError
-    from echelon.service.api.tokens import load_tokens
-    from echelon.service.hazards import hazards
+    from echelon.controller.service.api.tokens import load_tokens
+    from echelon.controller.service.hazards import hazards
+    from echelon.model.documents import DocumentError
 
     if config.api.tokens is not None:
         load_tokens(config.api.tokens)
@@ -119,8 +119,8 @@ def backup(copy: Copy, config: Config = _CONFIG, as_json: AsJson = False) -> Non
 
     Example: echelon backup copy.db --config echelon.yaml
     """
-    from echelon.service.store import StoreError
-    from echelon.service.store.sqlite import back_up
+    from echelon.controller.service.store import StoreError
+    from echelon.controller.service.store.sqlite import back_up
 
     try:
         jobs = back_up(_file(config), copy)
@@ -134,8 +134,8 @@ def restore(copy: Copy, config: Config = _CONFIG, as_json: AsJson = False) -> No
 
     Example: echelon restore copy.db --config echelon.yaml
     """
-    from echelon.service.store import StoreError
-    from echelon.service.store.sqlite import restore as put_back
+    from echelon.controller.service.store import StoreError
+    from echelon.controller.service.store.sqlite import restore as put_back
 
     file = _file(config)
     try:
@@ -154,10 +154,10 @@ def _show(file: Path, jobs: int, as_json: bool) -> None:
 
 def _file(config: Path) -> Path:
     """Return the file of the configured store."""
-    from echelon.documents import DocumentError
-    from echelon.service.config import load_service_config
-    from echelon.service.store import StoreError
-    from echelon.service.store.sqlite import path_of
+    from echelon.controller.service.config import load_service_config
+    from echelon.controller.service.store import StoreError
+    from echelon.controller.service.store.sqlite import path_of
+    from echelon.model.documents import DocumentError
 
     try:
         url = load_service_config(config).store.get_secret_value()
@@ -196,8 +196,8 @@ def token(
 
     Example: echelon token h1-agent --role agent --job bert
     """
-    from echelon.documents import DocumentError
-    from echelon.service.api.tokens import Role, new_token
+    from echelon.controller.service.api.tokens import Role, new_token
+    from echelon.model.documents import DocumentError
 
     try:
         made = new_token(name, cast(Role, role), job or ())

@@ -32,8 +32,8 @@ T = TypeVar("T")
 @contextmanager
 def one_line_errors() -> Iterator[None]:
     """Report bad documents, and what cannot be done, in one line."""
-    from echelon.documents import DocumentError
-    from echelon.errors import CodedError
+    from echelon.model.documents import DocumentError
+    from echelon.model.errors import CodedError
 
     try:
         yield
@@ -263,8 +263,8 @@ def generate(
 
     Example: echelon traffic generate consistent --load 20Mbit/s --duration 10s --src h1 --dst h2 -o flows.csv
     """
-    from echelon.documents import suggestion
     from echelon.lab.traffic import models
+    from echelon.model.documents import suggestion
 
     if model not in MODELS:
         fail(f"echelon traffic generate: unknown model '{model}' ({suggestion(model, MODELS)})")
@@ -290,21 +290,21 @@ def generate(
 
 
 def _load(text: str) -> int:
-    from echelon.quantities import rate_bps
+    from echelon.model.quantities import rate_bps
 
     return option("--load", rate_bps, text)
 
 
 def _microseconds(name: str, text: str) -> int:
-    from echelon.quantities import duration_s
+    from echelon.model.quantities import duration_s
 
     return round(option(name, duration_s, text) * 10**6)
 
 
 def _sizes(name: str, scale: str, reading: str) -> SizeDistribution:
-    from echelon.documents import suggestion
     from echelon.lab.traffic.sizes import READINGS, load_sizes
-    from echelon.quantities import number, shown
+    from echelon.model.documents import suggestion
+    from echelon.model.quantities import number, shown
 
     if reading not in READINGS:
         fail(f"--reading: {shown(reading)} is not known ({suggestion(reading, READINGS)})")

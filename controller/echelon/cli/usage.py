@@ -40,7 +40,7 @@ class CommandGroup(TyperGroup):
         except typer.Abort:
             status = INTERRUPTED
         except ModuleNotFoundError as error:
-            from echelon.extras import how_to_install
+            from echelon.model.extras import how_to_install
 
             if (remedy := how_to_install(error)) is None:
                 raise
@@ -59,7 +59,7 @@ class CommandGroup(TyperGroup):
 
 def _message(error: typer.BadParameter) -> str:
     """Return what is wrong; of an option that does not exist, with the nearest that does."""
-    from echelon.extras import plug_in
+    from echelon.model.extras import plug_in
 
     _, quote, name = error.message.partition("No such command '")
     groups = error.ctx.command_path.split()[1:] if error.ctx else []
@@ -84,8 +84,8 @@ def fail(message: str, status: int = BAD_INPUT) -> NoReturn:
 
 def fraction(option: str, text: str) -> Fraction:
     """Return the number that `text` is: 0.8, 80% or 4/5. Raises `DocumentError` about `option`."""
-    from echelon.documents import DocumentError
-    from echelon.quantities import QuantityError, number, shown
+    from echelon.model.documents import DocumentError
+    from echelon.model.quantities import QuantityError, number, shown
 
     of, percent, _ = text.partition("%")
     try:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from echelon.cli.progress import ShownProgress
-    from echelon.client import Client
-    from echelon.service.api.jobs import JobSummary
-    from echelon.service.api.status import StatusResource
-    from echelon.service.api.switches import PortUse, SwitchQueues, SwitchResource
+    from echelon.controller.client import Client
+    from echelon.controller.service.api.jobs import JobSummary
+    from echelon.controller.service.api.status import StatusResource
+    from echelon.controller.service.api.switches import PortUse, SwitchQueues, SwitchResource
 
 _TIMEOUT_S, _BESIDE_RUN_S = 5.0, 0.5
 _WIDE = 110  # columns, from which there is room for more of them
@@ -91,7 +91,7 @@ def watch(
 @contextmanager
 def shown_below(progress: ShownProgress, url: str) -> Iterator[None]:
     """Show the service at `url` below `progress`, on a terminal."""
-    from echelon.client import Client, ClientError
+    from echelon.controller.client import Client, ClientError
 
     def show() -> None:
         view = View(time.time())
@@ -112,7 +112,7 @@ def shown_below(progress: ShownProgress, url: str) -> Iterator[None]:
 
 def next_view(client: Client, last: View) -> View:
     """Return the state now, or the last one with what is wrong. Raise `ClientError` if waiting cannot help."""
-    from echelon.client import ClientError
+    from echelon.controller.client import ClientError
 
     try:
         return look(client, last)
@@ -124,7 +124,7 @@ def next_view(client: Client, last: View) -> View:
 
 def look(client: Client, last: View) -> View:
     """Return the service's state now. Raise `ClientError`."""
-    from echelon.service.api.switches import uses
+    from echelon.controller.service.api.switches import uses
 
     switches = client.switches()
     counters = None if last.counters is None else {switch.name: client.queues(switch.name) for switch in switches}

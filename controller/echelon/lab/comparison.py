@@ -11,13 +11,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from echelon.errors import CodedError
-from echelon.extras import how_to_install
 from echelon.lab import plots
 from echelon.lab.scenarios import report, results
 from echelon.lab.scenarios.results import PolicyRun, Results
 from echelon.lab.scenarios.scenario import Scenario
-from echelon.progress import UNSEEN, CommandProgress, Phase
+from echelon.model.errors import CodedError
+from echelon.model.extras import how_to_install
+from echelon.model.progress import UNSEEN, CommandProgress, Phase
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +76,7 @@ class JobOutcome:
     iteration_times_s: tuple[float, ...]
     """Durations of the finished iterations, in order."""
     alone_iteration_s: float
-    """The least that an iteration can take without other jobs and packets (`echelon.fluid.least`)."""
+    """The least that an iteration can take without other jobs and packets (`echelon.planning.fluid.least`)."""
     mean_slowdown: float
     """Mean iteration time divided by `alone_iteration_s`."""
     tardiness_s: Mapping[str, tuple[float, ...]]

@@ -21,8 +21,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-from echelon.allocation import Number
-from echelon.execution import IterationRecord, JobRecord, Span
 from echelon.lab.scenarios.results import (
     ChosenPlan,
     Observed,
@@ -33,26 +31,28 @@ from echelon.lab.scenarios.results import (
 )
 from echelon.lab.traffic.outcome import FlowOutcome
 from echelon.lab.traffic.schedule import PacedFlow, ScheduledFlow
-from echelon.p4program import program
+from echelon.model.p4program import program
+from echelon.planning.allocation import Number
+from echelon.planning.execution import IterationRecord, JobRecord, Span
 
 _ROOT = Path(__file__).parents[1]
 _FLUID = (
-    "allocation.py",
-    "execution.py",
-    "fabric",
-    "fluid",
-    "jobs",
-    "paths.py",
-    "plan.py",
-    "policies",
-    "rankings",
+    "planning/allocation.py",
+    "planning/execution.py",
+    "model/fabric",
+    "planning/fluid",
+    "model/jobs",
+    "planning/paths.py",
+    "planning/plan.py",
+    "planning/policies",
+    "planning/rankings",
     "lab/scenarios",
     "lab/virtual/fluid_run.py",
 )
 """The code of a run without packets."""
 _SOURCES = (".c", ".h", ".py")
-_NO_PACKETS = ("cli", "client", "service")
-"""Packages that no run needs."""
+_PACKETS = ("controller/machine", "lab", "model", "planning", "switches")
+"""The code of a run on packets."""
 
 
 @cache
@@ -60,7 +60,7 @@ def code_digest(*others: Path, packets: bool = False) -> str:
     """Return a digest of the sources that a measurement runs through, with or without packets, and of `others`."""
     files = [_ROOT / name for name in _FLUID]
     if packets:
-        files = [path for path in _ROOT.iterdir() if path.stem not in _NO_PACKETS] + [program().binary]
+        files = [*(_ROOT / name for name in _PACKETS), program().binary]
         softswitch = find_spec("softswitch")
         files += [Path(place) for place in softswitch.submodule_search_locations or ()] if softswitch else []
     digest = hashlib.sha256()

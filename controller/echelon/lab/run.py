@@ -13,7 +13,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from echelon.documents import DocumentError, suggestion
 from echelon.lab import FLUID, VIRTUAL
 from echelon.lab.comparison import (
     FILE_S,
@@ -30,9 +29,10 @@ from echelon.lab.scenarios.results import PolicyRun, alone_iterations_s
 from echelon.lab.scenarios.scale import scaled
 from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
 from echelon.lab.traffic.schedule import Schedule
-from echelon.policies import PlanError, PolicyChoiceError, make_policy
-from echelon.policies.base import Patient, Policy
-from echelon.progress import RUN, SEARCH, UNSEEN, CommandProgress, Phase
+from echelon.model.documents import DocumentError, suggestion
+from echelon.model.progress import RUN, SEARCH, UNSEEN, CommandProgress, Phase
+from echelon.planning.policies import PlanError, PolicyChoiceError, make_policy
+from echelon.planning.policies.base import Patient, Policy
 
 Runner = Callable[[Scenario, str, Callable[[], Policy], Callable[[str, int], None]], PolicyRun]
 """Runs a scenario under one policy: (scenario, policy's label, policy factory, progress(job, iteration))."""
@@ -50,7 +50,7 @@ def place(fabric: str, target: str) -> Start:
 
     Raises `DocumentError` for an unknown fabric or target, and for two that do not go together.
     """
-    from echelon.targets import TARGETS
+    from echelon.switches.targets import TARGETS
 
     if fabric not in FABRICS:
         raise DocumentError("--on", "", f"unknown fabric '{fabric}' ({suggestion(fabric, FABRICS)})")
@@ -80,7 +80,7 @@ def ideal_place(target: str) -> Runner:
 
 
 def _goes_together(fabric: str, target: str) -> bool:
-    from echelon.targets import TARGETS
+    from echelon.switches.targets import TARGETS
 
     if target == FLUID:
         return fabric == VIRTUAL
@@ -389,7 +389,7 @@ def estimate(scenario: Scenario, target: str) -> Estimate:
     It assumes that each job runs as fast as alone, and that jobs which wait for the slowest iterate until then. It
     ignores losses. Raises `PlanError` for a job that cannot run.
     """
-    from echelon.targets import TARGETS
+    from echelon.switches.targets import TARGETS
 
     transport, alone_s = scenario.transport, alone_iterations_s(scenario)
     length_s = scenario.iterations * max(alone_s.values())

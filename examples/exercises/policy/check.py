@@ -10,8 +10,8 @@ from statistics import fmean
 from typing import Any
 
 import echelon
-from echelon.execution import duration_s
-from echelon.fluid import simulate
+from echelon.planning.execution import duration_s
+from echelon.planning.fluid import simulate
 
 ITERATIONS = 12
 WEIGHTS = {"gold": 2, "first": 1, "second": 1}

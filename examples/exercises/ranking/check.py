@@ -13,15 +13,15 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd
-from echelon.fabric.model import Switch as FabricSwitch
 from echelon.lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames
-from echelon.lowering.identity import ShimIdentity
-from echelon.lowering.intent import Interval, Prefix
-from echelon.lowering.lower import lower
-from echelon.p4program import ranking_list
-from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
-from echelon.targets.softswitch.capabilities import softswitch
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd
+from echelon.model.fabric.model import Switch as FabricSwitch
+from echelon.model.p4program import ranking_list
+from echelon.planning.plan import LEVELS, FlowPlan, Plan, QueuePlan
+from echelon.switches.lowering.identity import ShimIdentity
+from echelon.switches.lowering.intent import Interval, Prefix
+from echelon.switches.lowering.lower import lower
+from echelon.switches.targets.softswitch.capabilities import softswitch
 from softswitch import Switch, load_program
 
 P4SRC = Path(__file__).parents[3] / "p4src"

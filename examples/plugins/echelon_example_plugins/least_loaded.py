@@ -19,14 +19,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from echelon.allocation import Link
-from echelon.documents import Section
-from echelon.fabric.model import Fabric
-from echelon.fabric.routing import NoRouteError, Path, PathChooser, Routes
-from echelon.jobs.graph import Ends, Job
-from echelon.paths import FlowPaths, links_of
-from echelon.plan import CONTROL_QUEUE, Plan, QueuePlan
-from echelon.policies.spread import Spread
+from echelon.model.documents import Section
+from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.routing import NoRouteError, Path, PathChooser, Routes
+from echelon.model.jobs.graph import Ends, Job
+from echelon.planning.allocation import Link
+from echelon.planning.paths import FlowPaths, links_of
+from echelon.planning.plan import CONTROL_QUEUE, Plan, QueuePlan
+from echelon.planning.policies.spread import Spread
 
 
 class LeastLoaded:

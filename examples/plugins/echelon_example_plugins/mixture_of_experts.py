@@ -22,12 +22,12 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from echelon.documents import Duration, Size, problem
-from echelon.jobs.collectives import AllToAll, Collective, Ring
-from echelon.jobs.combinators import Block, compute, parallel, replicate, series
-from echelon.jobs.graph import EchelonFlow, IterationGraph
-from echelon.jobs.paradigm import Paradigm
-from echelon.jobs.ranked import Mesh
+from echelon.model.documents import Duration, Size, problem
+from echelon.model.jobs.collectives import AllToAll, Collective, Ring
+from echelon.model.jobs.combinators import Block, compute, parallel, replicate, series
+from echelon.model.jobs.graph import EchelonFlow, IterationGraph
+from echelon.model.jobs.paradigm import Paradigm
+from echelon.model.jobs.ranked import Mesh
 
 BACKWARD = 2
 """The time of the backward pass as a multiple of the forward pass."""

@@ -9,11 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from echelon.errors import RunError
-from echelon.jobs.graph import Flow
 from echelon.lab.endhosts.carriers import HostNetwork
 from echelon.lab.endhosts.shim import PacketTally, flow_key
-from echelon.lowering.trees import JobTree
+from echelon.model.errors import RunError
+from echelon.model.jobs.graph import Flow
+from echelon.switches.lowering.trees import JobTree
 from echelon_aggregation.collectives import OTHER_HEADER_BYTES, VALUES
 from echelon_aggregation.door import memory_of, port_of, shim_of_answers
 from echelon_aggregation.fallback import Fallback

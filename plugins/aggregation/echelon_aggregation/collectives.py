@@ -15,9 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from echelon.jobs.collectives import Algorithm, Round
-from echelon.jobs.combinators import Block
-from echelon.jobs.graph import Flow
+from echelon.model.jobs.collectives import Algorithm, Round
+from echelon.model.jobs.combinators import Block
+from echelon.model.jobs.graph import Flow
 from echelon_aggregation.wire import HEADER_BYTES, MAX_WORKERS
 
 VALUES = 32

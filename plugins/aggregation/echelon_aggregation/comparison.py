@@ -2,7 +2,7 @@
 
 All ways pay for headers: frames of 1,500 bytes carry 1,438 of a ring's data, and frames of 206 bytes carry 32 values,
 which are 128. All cut their data into so many chunks that hosts send and receive at the same time
-(`echelon.jobs.collectives.Collective.whole`).
+(`echelon.model.jobs.collectives.Collective.whole`).
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from fractions import Fraction
 from statistics import fmean
 from typing import Literal
 
-from echelon.fabric.builders import fat_tree, leaf_spine, one_tor, rail_optimised
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric
-from echelon.fabric.routing import PathChooser
-from echelon.fluid import FluidResult, alone_iteration_s, simulate
-from echelon.fluid.simulator import FluidPlanner
-from echelon.fluid.slowdown import slowdown
-from echelon.jobs.collectives import ALL_REDUCES, AllReduceName, Collective
-from echelon.jobs.combinators import Block, compute, flow, parallel, replicate, series
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.policies.fair import Fair
+from echelon.model.fabric.builders import fat_tree, leaf_spine, one_tor, rail_optimised
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.routing import PathChooser
+from echelon.model.jobs.collectives import ALL_REDUCES, AllReduceName, Collective
+from echelon.model.jobs.combinators import Block, compute, flow, parallel, replicate, series
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.fluid import FluidResult, alone_iteration_s, simulate
+from echelon.planning.fluid.simulator import FluidPlanner
+from echelon.planning.fluid.slowdown import slowdown
+from echelon.planning.policies.fair import Fair
 from echelon_aggregation.collectives import OTHER_HEADER_BYTES, VALUES, InNetwork, wire_bytes
 from echelon_aggregation.memory import By
 from echelon_aggregation.panama import TreesByLoad

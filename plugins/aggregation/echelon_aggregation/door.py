@@ -1,16 +1,16 @@
-"""Trees of running jobs: what switches hold for them, and what hosts are told (`echelon.lowering.trees`)."""
+"""Trees of running jobs: what switches hold for them, and what hosts are told (`echelon.switches.lowering.trees`)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from echelon.fabric.model import Fabric
-from echelon.lowering.capabilities import Capabilities, LoweringError
-from echelon.lowering.identity import SHIM_NUMBERS, ShimIdentity
-from echelon.lowering.trees import HeldTree, JobTree
-from echelon.plan import FlowPlan
-from echelon.rankings.deadline import Deadline
+from echelon.model.fabric.model import Fabric
+from echelon.planning.plan import FlowPlan
+from echelon.planning.rankings.deadline import Deadline
+from echelon.switches.lowering.capabilities import Capabilities, LoweringError
+from echelon.switches.lowering.identity import SHIM_NUMBERS, ShimIdentity
+from echelon.switches.lowering.trees import HeldTree, JobTree
 from echelon_aggregation.installed import TreeAtSwitch, TreeRun, WorkerPort
 from echelon_aggregation.memory import TAKES, Grant, Memory, bit_reversed
 from echelon_aggregation.trees import tree_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from echelon.allocation import Link
+from echelon.planning.allocation import Link
 
 _FULL = 1e-12
 """The part of a link that counts as nothing."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from echelon.errors import RunError
 from echelon.lab.endhosts.shim import HEADER_BYTES as SHIM_END
 from echelon.lab.endhosts.shim import SHIM_VERSION, UNSTAMPED, FlowAddress, flow_key, headers
+from echelon.model.errors import RunError
 from echelon_aggregation.wire import PORT, Flag, Packet, WireError, decode
 
 _SHIM = struct.Struct("!B5sHI8s")

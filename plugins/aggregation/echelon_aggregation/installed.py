@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from echelon.fabric.model import Fabric
-from echelon.lowering.intent import FIRST_GROUP, Match, MulticastGroup, TableEntry
-from echelon.lowering.parts import entry, ipv4, mac
+from echelon.model.fabric.model import Fabric
+from echelon.switches.lowering.intent import FIRST_GROUP, Match, MulticastGroup, TableEntry
+from echelon.switches.lowering.parts import entry, ipv4, mac
 from echelon_aggregation.memory import TAKES, Grant
 
 

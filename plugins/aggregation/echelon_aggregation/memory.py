@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from echelon.allocation import Number
+from echelon.planning.allocation import Number
 from echelon_aggregation.trees import Tree
 
 By = Literal["deadline", "share", "first"]
@@ -48,7 +48,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a policy gives a tree (`echelon.plan.Plan.memory`)."""
+    """What a policy gives a tree (`echelon.planning.plan.Plan.memory`)."""
 
     grant: Grant | None
     """None: no places, so that the fallback adds up everything."""

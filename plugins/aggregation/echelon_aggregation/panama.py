@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from echelon.allocation import Link
-from echelon.fabric.model import Fabric, Path
-from echelon.fabric.routing import NoRouteError, PathChooser, Router, Routes
-from echelon.jobs.analysis import connections
-from echelon.jobs.graph import Job
-from echelon.paths import links_of
+from echelon.model.fabric.model import Fabric, Path
+from echelon.model.fabric.routing import NoRouteError, PathChooser, Router, Routes
+from echelon.model.jobs.analysis import connections
+from echelon.model.jobs.graph import Job
+from echelon.planning.allocation import Link
+from echelon.planning.paths import links_of
 
 
 class TreesByLoad:
-    """A chooser of trees (an `echelon.fabric.routing.PathChooser`): the one whose busiest link is busy for the shortest
-    time with an iteration of each job before. Trees stay where they are; others choose the paths of connections.
+    """A chooser of trees (an `echelon.model.fabric.routing.PathChooser`): the one whose busiest link is busy for the
+    shortest time with an iteration of each job before. Trees stay where they are; others choose the paths of
+    connections.
 
     With `one`, all jobs have the first tree: what load balancing is compared with.
     """

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon.fabric.model import Fabric
-from echelon.fluid import alone_iteration_s
-from echelon.fluid.slowdown import predicted_slowdowns
-from echelon.jobs import build_job
-from echelon.jobs.algorithms import OPERATIONS
-from echelon.jobs.graph import Job
-from echelon.jobs.spec import JobSpec
-from echelon.policies.fair import Fair
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs import build_job
+from echelon.model.jobs.algorithms import OPERATIONS
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.spec import JobSpec
+from echelon.planning.fluid import alone_iteration_s
+from echelon.planning.fluid.slowdown import predicted_slowdowns
+from echelon.planning.policies.fair import Fair
 from echelon_aggregation.collectives import InNetwork
 from echelon_aggregation.memory import Grant
 from echelon_aggregation.policy import Aggregation

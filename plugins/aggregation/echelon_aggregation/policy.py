@@ -13,16 +13,16 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from echelon.allocation import ActiveFlow, Allocation, Link, Number
-from echelon.documents import Section, problem
-from echelon.fabric.model import Fabric, Path
-from echelon.fabric.routing import PathChooser
-from echelon.jobs.graph import Ends, FlowKey, Job
-from echelon.kept import Kept
-from echelon.paths import FlowPaths
-from echelon.plan import CONTROL_QUEUE, FlowPlan, Plan, QueuePlan
-from echelon.policies.spread import Spread
-from echelon.rankings.deadline import Deadline
+from echelon.model.documents import Section, problem
+from echelon.model.fabric.model import Fabric, Path
+from echelon.model.fabric.routing import PathChooser
+from echelon.model.jobs.graph import Ends, FlowKey, Job
+from echelon.model.kept import Kept
+from echelon.planning.allocation import ActiveFlow, Allocation, Link, Number
+from echelon.planning.paths import FlowPaths
+from echelon.planning.plan import CONTROL_QUEUE, FlowPlan, Plan, QueuePlan
+from echelon.planning.policies.spread import Spread
+from echelon.planning.rankings.deadline import Deadline
 from echelon_aggregation.atp import came_first
 from echelon_aggregation.filling import fill
 from echelon_aggregation.memory import TAKES, By, Claim, Grant, Memory, Of, due_first, parts, together

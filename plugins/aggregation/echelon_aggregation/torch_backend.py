@@ -25,7 +25,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, ProcessGroup, ProcessGroupGloo, ReduceOp, Store, Work
 
-from echelon.errors import RunError
+from echelon.model.errors import RunError
 from echelon_aggregation.membership import read_membership
 from echelon_aggregation.presence import Presence, Word
 from echelon_aggregation.station import Station

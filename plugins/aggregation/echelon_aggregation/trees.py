@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from echelon.allocation import Link
-from echelon.fabric.model import Path, root_of
-from echelon.paths import hosts_of, links_of
+from echelon.model.fabric.model import Path, root_of
+from echelon.planning.allocation import Link
+from echelon.planning.paths import hosts_of, links_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class Tree:
 
 @lru_cache(maxsize=4096)
 def tree_of(path: Path) -> Tree:
-    """Return the tree of a path among hosts (`echelon.fabric.model.Path`)."""
+    """Return the tree of a path among hosts (`echelon.model.fabric.model.Path`)."""
     beside: dict[str, list[str]] = {}
     for one, other in links_of(path):
         beside.setdefault(one, []).append(other)

@@ -18,15 +18,15 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from echelon.errors import RunError
-from echelon.fabric.builders import one_tor
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric
 from echelon.lab.endhosts.shim import DISCARD_PORT, FlowAddress, headers
-from echelon.lowering.intent import Intent, Part
-from echelon.lowering.parts import fabric_part
-from echelon.targets import TARGETS
-from echelon.targets.virtual import VirtualSwitches
+from echelon.model.errors import RunError
+from echelon.model.fabric.builders import one_tor
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.switches.lowering.intent import Intent, Part
+from echelon.switches.lowering.parts import fabric_part
+from echelon.switches.targets import TARGETS
+from echelon.switches.targets.virtual import VirtualSwitches
 from echelon_aggregation.fallback import Fallback
 from echelon_aggregation.frames import Endpoint, Frames, read
 from echelon_aggregation.group import Group

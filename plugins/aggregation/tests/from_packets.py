@@ -19,17 +19,17 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from echelon.fabric.builders import fat_tree, leaf_spine, rail_optimised
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric
-from echelon.fluid.slowdown import slowdown
-from echelon.jobs.graph import ComputeUnit, Flow, Job
-from echelon.jobs.spec import make_job_spec
 from echelon.lab.scenarios.results import PolicyRun
 from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, Transport
 from echelon.lab.virtual.run import run
-from echelon.policies.base import Policy
-from echelon.policies.fair import Fair
+from echelon.model.fabric.builders import fat_tree, leaf_spine, rail_optimised
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import ComputeUnit, Flow, Job
+from echelon.model.jobs.spec import make_job_spec
+from echelon.planning.fluid.slowdown import slowdown
+from echelon.planning.policies.base import Policy
+from echelon.planning.policies.fair import Fair
 from echelon_aggregation.comparison import Table, Training, draw
 from echelon_aggregation.memory import By
 from echelon_aggregation.panama import TreesByLoad

@@ -7,9 +7,9 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from echelon.fabric.model import Fabric
 from echelon.lab.endhosts.shim import FlowAddress, headers
-from echelon.targets.virtual import VirtualSwitches
+from echelon.model.fabric.model import Fabric
+from echelon.switches.targets.virtual import VirtualSwitches
 from echelon_aggregation.installed import TreeRun
 from echelon_aggregation.wire import PORT, decode
 from plugins.aggregation.tests.reference_switch import Datagram, Entry, Member, Switch

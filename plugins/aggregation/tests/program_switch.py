@@ -11,11 +11,11 @@ from typing import Protocol, Self
 from finsy import P4MulticastGroupEntry, P4Schema
 from finsy.proto import U128, p4d, p4r
 
-from echelon.extras import shipped
-from echelon.lowering.intent import ActionCall, MulticastGroup, Prefix, TableEntry
-from echelon.lowering.parts import entry
-from echelon.p4program import P4Program, constants, program
-from echelon.southbound.codec import encode_entry
+from echelon.model.extras import shipped
+from echelon.model.p4program import P4Program, constants, program
+from echelon.switches.lowering.intent import ActionCall, MulticastGroup, Prefix, TableEntry
+from echelon.switches.lowering.parts import entry
+from echelon.switches.southbound.codec import encode_entry
 from echelon_aggregation.wire import PORT, decode
 from plugins.aggregation.tests.reference_switch import Address, Datagram, Member, Sent, Switch
 from plugins.aggregation.tests.sequences import Sequence as PacketSequence

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from echelon.documents import DocumentError
-from echelon.fabric.builders import leaf_spine, one_tor
-from echelon.fabric.load import build_fabric
-from echelon.fluid import alone_iteration_s
-from echelon.jobs import build_job
-from echelon.jobs.algorithms import OPERATIONS
-from echelon.jobs.spec import make_job_spec
 from echelon.lab.endhosts.shim import HEADER_BYTES
+from echelon.model.documents import DocumentError
+from echelon.model.fabric.builders import leaf_spine, one_tor
+from echelon.model.fabric.load import build_fabric
+from echelon.model.jobs import build_job
+from echelon.model.jobs.algorithms import OPERATIONS
+from echelon.model.jobs.spec import make_job_spec
+from echelon.planning.fluid import alone_iteration_s
 from echelon_aggregation import wire
 from echelon_aggregation.collectives import VALUES, InNetwork, wire_bytes
 

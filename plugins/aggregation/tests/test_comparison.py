@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from echelon.jobs.spec import make_job_spec
+from echelon.model.jobs.spec import make_job_spec
 from echelon_aggregation import comparison
 from echelon_aggregation.commands.app import app
 from echelon_aggregation.comparison import FABRICS, Training, draw, rates, shared_cluster

@@ -14,20 +14,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from echelon.control.jobs import RegisteredJob, parse_job
-from echelon.control.jobstore import ChosenPolicy
-from echelon.control.planning import Planned, Planner, PlanRequest
-from echelon.control.records import Document
-from echelon.fabric.builders import leaf_spine, one_tor
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric
-from echelon.jobs import build_job
+from echelon.controller.machine.jobs import RegisteredJob, parse_job
+from echelon.controller.machine.jobstore import ChosenPolicy
+from echelon.controller.machine.planning import Planned, Planner, PlanRequest
+from echelon.controller.machine.records import Document
 from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, Transport
 from echelon.lab.virtual.run import run
-from echelon.lowering.capabilities import Capabilities
-from echelon.lowering.intent import FIRST_GROUP
-from echelon.policies.registry import make_policy
-from echelon.targets.softswitch.capabilities import softswitch
+from echelon.model.fabric.builders import leaf_spine, one_tor
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs import build_job
+from echelon.planning.policies.registry import make_policy
+from echelon.switches.lowering.capabilities import Capabilities
+from echelon.switches.lowering.intent import FIRST_GROUP
+from echelon.switches.targets.softswitch.capabilities import softswitch
 from echelon_aggregation.door import AggregationTrees
 from echelon_aggregation.memory import TAKES
 from tests.drawing import examples

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.allocation import ActiveFlow, Link
-from echelon.fabric.builders import leaf_spine, one_tor
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric, root_of
-from echelon.fluid import FluidResult, simulate
-from echelon.jobs.graph import Job
-from echelon.policies.fair import Fair
-from echelon.policies.filling import fill_evenly
-from echelon.policies.registry import PolicyChoiceError, make_policy
+from echelon.model.fabric.builders import leaf_spine, one_tor
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric, root_of
+from echelon.model.jobs.graph import Job
+from echelon.planning.allocation import ActiveFlow, Link
+from echelon.planning.fluid import FluidResult, simulate
+from echelon.planning.policies.fair import Fair
+from echelon.planning.policies.filling import fill_evenly
+from echelon.planning.policies.registry import PolicyChoiceError, make_policy
 from echelon_aggregation.comparison import Training
 from echelon_aggregation.filling import fill
 from echelon_aggregation.panama import TreesByLoad

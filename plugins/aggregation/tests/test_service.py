@@ -14,10 +14,10 @@ from finsy.proto import p4r
 from typer.testing import CliRunner
 
 from echelon.cli.usage import BAD_INPUT
-from echelon.client import Client
-from echelon.documents import parse_document
-from echelon.lowering.intent import FIRST_GROUP
-from echelon.p4program import program, variant
+from echelon.controller.client import Client
+from echelon.model.documents import parse_document
+from echelon.model.p4program import program, variant
+from echelon.switches.lowering.intent import FIRST_GROUP
 from echelon_aggregation.commands.app import app
 from echelon_aggregation.frames import Endpoint, Frames, read
 from echelon_aggregation.membership import Membership

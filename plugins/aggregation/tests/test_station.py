@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from echelon.documents import DocumentError
-from echelon.errors import RunError
+from echelon.model.documents import DocumentError
+from echelon.model.errors import RunError
 from echelon_aggregation.frames import Endpoint, Frames, UnixWire, open_wire, read
 from echelon_aggregation.membership import VARIABLE, Membership, read_membership
 from echelon_aggregation.station import Station

@@ -12,15 +12,15 @@ from finsy.proto import p4r
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.extras import shipped
-from echelon.fabric.builders import one_tor
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric
-from echelon.lowering.capabilities import Capabilities
-from echelon.lowering.intent import Intent, Part
-from echelon.lowering.parts import fabric_part
-from echelon.p4program import program
-from echelon.targets import TARGETS
+from echelon.model.extras import shipped
+from echelon.model.fabric.builders import one_tor
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.model.p4program import program
+from echelon.switches.lowering.capabilities import Capabilities
+from echelon.switches.lowering.intent import Intent, Part
+from echelon.switches.lowering.parts import fabric_part
+from echelon.switches.targets import TARGETS
 from echelon_aggregation.frames import Endpoint, Frames, read
 from echelon_aggregation.installed import TreeAtSwitch, TreeRun, WorkerPort
 from echelon_aggregation.memory import TAKES, Grant

@@ -9,9 +9,9 @@ import networkx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.fabric.builders import fat_tree, leaf_spine, line, rail_optimised
-from echelon.fabric.load import build_fabric
-from echelon.paths import links_of
+from echelon.model.fabric.builders import fat_tree, leaf_spine, line, rail_optimised
+from echelon.model.fabric.load import build_fabric
+from echelon.planning.paths import links_of
 from echelon_aggregation.trees import tree_of
 from tests.drawing import examples
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from finsy.proto import p4r
 
-from echelon.extras import shipped
-from echelon.lowering.intent import Match, MulticastGroup, Prefix, TableEntry
-from echelon.p4program import program
+from echelon.model.extras import shipped
+from echelon.model.p4program import program
+from echelon.switches.lowering.intent import Match, MulticastGroup, Prefix, TableEntry
 from echelon_aggregation.wire import Flag
 from echelon_tofino.emulator import TofinoSwitch, load_assembly
 from echelon_tofino.emulator.tables import MatchTable

@@ -23,18 +23,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from echelon.fabric.builders import one_tor
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric
 from echelon.lab.hosts import sandbox
 from echelon.lab.hosts.backends.base import NamespaceFabric
-from echelon.lowering.intent import Intent, Part
-from echelon.lowering.parts import fabric_part
-from echelon.processes import start
-from echelon.targets import TARGETS
-from echelon.targets.bmv2.options import ServerAddress
-from echelon.targets.bmv2.thrift import open_queues
-from echelon.targets.launching import Place, SwitchProcess
+from echelon.model.fabric.builders import one_tor
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.switches.lowering.intent import Intent, Part
+from echelon.switches.lowering.parts import fabric_part
+from echelon.switches.processes import start
+from echelon.switches.targets import TARGETS
+from echelon.switches.targets.bmv2.options import ServerAddress
+from echelon.switches.targets.bmv2.thrift import open_queues
+from echelon.switches.targets.launching import Place, SwitchProcess
 from echelon_aggregation.installed import TreeAtSwitch, TreeRun, WorkerPort
 from echelon_aggregation.membership import VARIABLE, Member, Membership
 from echelon_aggregation.memory import TAKES, Grant

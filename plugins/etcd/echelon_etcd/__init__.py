@@ -17,11 +17,11 @@ __all__ = ["open_url"]
 
 
 async def open_url(url: str, *, lease_s: float, accept_empty: bool) -> EtcdStore:
-    """Open the store for `echelon.service.store.open_store`.
+    """Open the store for `echelon.controller.service.store.open_store`.
 
     Nothing here tells that there was something, so `accept_empty` makes no difference.
     """
-    from echelon.service.store.base import StoreError
+    from echelon.controller.service.store.base import StoreError
     from echelon_etcd.address import parse
 
     address = parse(url)

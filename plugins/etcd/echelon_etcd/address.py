@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from pydantic import SecretStr
 
-from echelon.service.store.base import StoreError
+from echelon.controller.service.store.base import StoreError
 
 DEFAULT_PORT = 2379
 DEFAULT_PREFIX = "echelon"

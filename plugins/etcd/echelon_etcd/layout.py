@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.parse import quote, unquote
 
-from echelon.control.records import Key
-from echelon.service.store.base import EncodedChanges, StoreError
+from echelon.controller.machine.records import Key
+from echelon.controller.service.store.base import EncodedChanges, StoreError
 from echelon_etcd.transaction import MAX_BYTES, MAX_OPERATIONS, Delete, Operation, Put
 
 PART_BYTES = 256 << 10

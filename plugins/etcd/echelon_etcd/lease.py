@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from echelon.service.store.base import StoreError, StoreUnavailableError
+from echelon.controller.service.store.base import StoreError, StoreUnavailableError
 from echelon_etcd.rpc import Etcd, LeaseGoneError, pauses
 
 RENEWALS = 3

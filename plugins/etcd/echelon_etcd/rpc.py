@@ -16,7 +16,7 @@ import grpc  # type: ignore[import-untyped]
 import grpc.aio  # type: ignore[import-untyped]
 from aetcd import rpc as messages  # type: ignore[import-untyped]
 
-from echelon.service.store.base import StoreError, StoreUnavailableError
+from echelon.controller.service.store.base import StoreError, StoreUnavailableError
 from echelon_etcd.address import Address
 from echelon_etcd.transaction import Delete, Equal, Operation, Outcome, Put
 

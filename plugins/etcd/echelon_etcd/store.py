@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from echelon.control.records import Changes, Key, Snapshot
-from echelon.service.store.base import (
+from echelon.controller.machine.records import Changes, Key, Snapshot
+from echelon.controller.service.store.base import (
     Candidate,
     EncodedChanges,
     GroupCommit,

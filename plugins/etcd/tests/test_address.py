@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from echelon.service.store import StoreError
+from echelon.controller.service.store import StoreError
 from echelon_etcd.address import Address, Tls, parse
 
 PEM = b"-----BEGIN CERTIFICATE-----\n"

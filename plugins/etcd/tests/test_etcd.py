@@ -14,7 +14,7 @@ import pytest
 from aetcd import rpc as messages  # type: ignore[import-untyped]
 from aetcd.rpc.rpc_pb2_grpc import add_KVServicer_to_server  # type: ignore[import-untyped]
 
-from echelon.service.store import (
+from echelon.controller.service.store import (
     Candidate,
     Changes,
     Key,

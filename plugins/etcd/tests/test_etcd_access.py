@@ -10,7 +10,7 @@ import grpc  # type: ignore[import-untyped]
 import pytest
 from aetcd import rpc as messages  # type: ignore[import-untyped]
 
-from echelon.service.store import Candidate, Changes, Key, StoreError, StoreUnavailableError, open_store
+from echelon.controller.service.store import Candidate, Changes, Key, StoreError, StoreUnavailableError, open_store
 from tests.coroutines import run
 from tests.echelon.service.store.etcd_process import EtcdProcess, etcd_process
 from tests.needs import needs

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.service.store import Key
-from echelon.service.store.base import EncodedChanges
+from echelon.controller.service.store import Key
+from echelon.controller.service.store.base import EncodedChanges
 from echelon_etcd import layout as layout_module
 from echelon_etcd.layout import PART_BYTES, Contents, Layout, fits, transactions
 from echelon_etcd.transaction import MAX_BYTES, MAX_OPERATIONS, Delete, Operation, Put

@@ -33,10 +33,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from echelon.documents import DocumentError, suggestion
-from echelon.extras import plug_in
-from echelon.jobs.ranked import Mesh
-from echelon.quantities import shown
+from echelon.model.documents import DocumentError, suggestion
+from echelon.model.extras import plug_in
+from echelon.model.jobs.ranked import Mesh
+from echelon.model.quantities import shown
 from echelon_importers import astra_sim
 from echelon_importers.importer import Importer, Source, Span
 from echelon_importers.workload import SPREAD, Builder, CollectiveKind, Workload

@@ -37,9 +37,9 @@ from typing import Annotated, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from echelon.documents import DocumentError, suggestion
-from echelon.jobs.ranked import Mesh
-from echelon.quantities import shown
+from echelon.model.documents import DocumentError, suggestion
+from echelon.model.jobs.ranked import Mesh
+from echelon.model.quantities import shown
 from echelon_importers import importer
 from echelon_importers.importer import Importer, Source, Span
 from echelon_importers.workload import Builder, CollectiveKind, Workload

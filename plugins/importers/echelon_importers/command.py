@@ -77,7 +77,7 @@ def import_workload(
 
     Example: echelon import chakra rank*.et --hosts 8 -o job.yaml
     """
-    from echelon.documents import DocumentError
+    from echelon.model.documents import DocumentError
 
     given: dict[str, object] = {
         "bandwidth": bandwidth,
@@ -132,7 +132,7 @@ def _import(
 
 
 def _source(file: Path) -> Source:
-    from echelon.documents import DocumentError
+    from echelon.model.documents import DocumentError
     from echelon_importers import Source
 
     try:

@@ -8,10 +8,10 @@ from fractions import Fraction
 
 import yaml
 
-from echelon.documents import MAX_DOCUMENT_BYTES, DocumentError, parse_document
-from echelon.jobs.graph import ComputeUnit
-from echelon.jobs.spec import JobSpec
-from echelon.progress import UNSEEN, CommandProgress, counted
+from echelon.model.documents import MAX_DOCUMENT_BYTES, DocumentError, parse_document
+from echelon.model.jobs.graph import ComputeUnit
+from echelon.model.jobs.spec import JobSpec
+from echelon.model.progress import UNSEEN, CommandProgress, counted
 from echelon_importers.importer import Source
 from echelon_importers.job_file import Placement, job_text
 from echelon_importers.registry import make_importer

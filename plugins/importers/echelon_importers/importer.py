@@ -14,8 +14,8 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import PlainValidator
 
-from echelon.documents import DocumentError, Duration, Rate, Section, problem
-from echelon.quantities import shown
+from echelon.model.documents import DocumentError, Duration, Rate, Section, problem
+from echelon.model.quantities import shown
 from echelon_importers.workload import Workload
 
 MOST_BYTES = 1 << 30

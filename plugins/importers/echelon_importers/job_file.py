@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon.jobs.combinators import Step
-from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
-from echelon.quantities import duration_text, rate_text
+from echelon.model.jobs.combinators import Step
+from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, Flow
+from echelon.model.quantities import duration_text, rate_text
 from echelon_importers.workload import Workload
 
 _WIDTH = 118

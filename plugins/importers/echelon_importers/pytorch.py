@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from echelon.documents import DocumentError
-from echelon.quantities import shown
+from echelon.model.documents import DocumentError
+from echelon.model.quantities import shown
 from echelon_importers import importer
 from echelon_importers.importer import Importer, Source, Span
 from echelon_importers.traces import Joined, TraceNode, Work, assemble

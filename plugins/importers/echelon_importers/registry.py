@@ -16,7 +16,7 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from echelon.documents import DocumentError, parse_document, suggestion
+from echelon.model.documents import DocumentError, parse_document, suggestion
 from echelon_importers.importer import Importer
 
 GROUP = "echelon.importers"

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal, TypeVar
 
-from echelon.documents import DocumentError
-from echelon.jobs.combinators import Step
-from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
+from echelon.model.documents import DocumentError
+from echelon.model.jobs.combinators import Step
+from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, Flow
 from echelon_importers.importer import Source
 from echelon_importers.workload import (
     MOST_NODES,

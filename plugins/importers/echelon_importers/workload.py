@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal
 
-from echelon.jobs.combinators import Step
-from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
+from echelon.model.jobs.combinators import Step
+from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, Flow
 
 MOST_NODES = 300_000
 """The most nodes of a workload before chains of computing are joined."""
@@ -41,7 +41,7 @@ class ReadCounts:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One iteration of a training job, as steps of a free graph (`echelon.jobs.free`)."""
+    """One iteration of a training job, as steps of a free graph (`echelon.model.jobs.free`)."""
 
     ranks: int
     groups: Mapping[tuple[str, ...], str]

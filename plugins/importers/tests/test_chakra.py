@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from google.protobuf.json_format import MessageToJson
 
-from echelon.documents import DocumentError
-from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
+from echelon.model.documents import DocumentError
+from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, Flow
 from echelon_importers import Source, Workload, make_importer
 from plugins.importers.tests.traces import NEW, delimited, node, old_node, split, two_ranks
 

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from echelon.cli import app
-from echelon.jobs import build_job
-from echelon.jobs.spec import load_job_spec
+from echelon.model.jobs import build_job
+from echelon.model.jobs.spec import load_job_spec
 
 DATA = Path(__file__).parent / "workloads"
 

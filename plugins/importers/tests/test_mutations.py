@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from echelon.documents import DocumentError
-from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
+from echelon.model.documents import DocumentError
+from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, Flow
 from echelon_importers import Source, Workload
 from echelon_importers.convert import convert
 from plugins.importers.tests.test_pytorch import all_reduce, execution, kernel, kineto, recorded

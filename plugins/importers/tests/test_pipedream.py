@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from reference.partitions import best_time
 
-from echelon.documents import DocumentError
-from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
+from echelon.model.documents import DocumentError
+from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, Flow
 from echelon_importers import Source, make_importer
 from echelon_importers.pipedream.cuts import cuts
 from echelon_importers.pipedream.partition import Level, partition

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from echelon.documents import DocumentError
-from echelon.jobs.graph import CollectiveStep, ComputeUnit
+from echelon.model.documents import DocumentError
+from echelon.model.jobs.graph import CollectiveStep, ComputeUnit
 from echelon_importers import Source, Workload, make_importer
 
 

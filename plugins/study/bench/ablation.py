@@ -17,20 +17,20 @@ from pathlib import Path
 from statistics import fmean
 from unittest.mock import patch
 
-from echelon.execution import duration_s
-from echelon.fabric.model import Fabric
-from echelon.fabric.routing import PathChooser
-from echelon.fluid.alone_runs import AloneRuns
-from echelon.fluid.slowdown import slowdown
-from echelon.jobs.graph import Job
 from echelon.lab.scenarios.scenario import Scenario, load_scenario
 from echelon.lab.virtual.fluid_run import run
-from echelon.plan import Plan
-from echelon.policies import make_policy
-from echelon.policies.base import Policy
-from echelon.policies.crux.routes import LeastCongested
-from echelon.policies.echelon.candidates import OTHERS, CandidatePlan, candidates
-from echelon.policies.echelon.search import ITERATIONS
+from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.routing import PathChooser
+from echelon.model.jobs.graph import Job
+from echelon.planning.execution import duration_s
+from echelon.planning.fluid.alone_runs import AloneRuns
+from echelon.planning.fluid.slowdown import slowdown
+from echelon.planning.plan import Plan
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.base import Policy
+from echelon.planning.policies.crux.routes import LeastCongested
+from echelon.planning.policies.echelon.candidates import OTHERS, CandidatePlan, candidates
+from echelon.planning.policies.echelon.search import ITERATIONS
 from echelon_study.experiments.evaluation.measure import Knowledge
 
 CLUSTERS = ("mixed_leaf_spine", "mixed_rail", "mixed_fat_tree")
@@ -87,7 +87,9 @@ def measured(scenario: Scenario, part: Part) -> dict[str, float]:
     """Return the slowdown of each job, in a run as long as a search simulates."""
     alone = AloneRuns().update(scenario.jobs, scenario.fabric)
     end_s = ITERATIONS * max(Fraction(duration_s(record)) for record in alone.values())
-    with patch("echelon.policies.echelon.policy.candidates", lambda several: part.candidates(candidates(several))):
+    with patch(
+        "echelon.planning.policies.echelon.policy.candidates", lambda several: part.candidates(candidates(several))
+    ):
         records = run(scenario, "part", part.make, lambda _job, _iteration: None, end_s=end_s).records
     return {name: slowdown(record, float(end_s), float(duration_s(alone[name]))) for name, record in records.items()}
 

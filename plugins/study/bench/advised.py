@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from echelon.lab.scenarios.scenario import PolicyChoice
-from echelon.policies.registry import described
+from echelon.planning.policies.registry import described
 from echelon_study.advice import CLOSE, ranked
 from echelon_study.experiments.evaluation.measure import Knowledge, Mode, slowdowns
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from echelon.client import Client
+from echelon.controller.client import Client
 from plugins.study.bench.hour import GROUP, grouped
 from plugins.study.bench.service import served
 from tests.echelon.service.lab import PATIENCE_S, Daemon, Process

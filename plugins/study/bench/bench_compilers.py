@@ -92,7 +92,7 @@ def fabric() -> float:
     """Return the seconds that some iterations on packets take: fabric, hosts, switches and queues in virtual time."""
     from echelon.lab.scenarios.scenario import load_scenario
     from echelon.lab.virtual.run import run
-    from echelon.policies import make_policy
+    from echelon.planning.policies import make_policy
 
     scenario = load_scenario(HERE.parents[2] / "topologies" / "scenarios" / "dp_pair.yaml")
     took_s = []

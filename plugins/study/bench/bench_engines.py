@@ -21,7 +21,7 @@ from google.protobuf import text_format
 from reference.frames import ipv4, shim
 
 from ctoolchain import Compiler, CSource, Loaded, compilers, load
-from echelon.p4program import program
+from echelon.model.p4program import program
 from softswitch import Switch, load_program
 from softswitch.native import NativeProgram
 from softswitch.native.choice import Choice

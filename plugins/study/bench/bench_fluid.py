@@ -22,12 +22,12 @@ from random import Random
 from time import process_time
 from unittest import mock
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fluid import Windows, native, simulate
-from echelon.jobs.graph import Job
-from echelon.jobs.paradigms.data import all_reduce
-from echelon.jobs.pipelines import gpipe
-from echelon.policies import make_policy, policy_names
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.paradigms.data import all_reduce
+from echelon.model.jobs.pipelines import gpipe
+from echelon.planning.fluid import Windows, native, simulate
+from echelon.planning.policies import make_policy, policy_names
 
 HOSTS_PER_LEAF, SPINES = 16, 8
 """Leaves are two times oversubscribed."""

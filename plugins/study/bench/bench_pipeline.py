@@ -9,7 +9,7 @@ from collections.abc import Callable
 from reference.echelon_twin import DEADLINE, Rank, Twin
 from reference.frames import MACS, ipv4, shim
 
-from echelon.p4program import program
+from echelon.model.p4program import program
 from softswitch import Switch, load_program
 from softswitch.native.choice import Choice
 

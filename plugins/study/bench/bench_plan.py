@@ -19,17 +19,17 @@ from random import Random
 from time import process_time
 from typing import TypeVar
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.jobs.graph import Job
-from echelon.jobs.paradigms.data import all_reduce
-from echelon.jobs.pipelines import gpipe
-from echelon.lowering.identity import Identity, ShimIdentity
-from echelon.lowering.intent import Intent
-from echelon.lowering.lower import Lowering
-from echelon.plan import Plan
-from echelon.policies import make_policy, policy_names
-from echelon.policies.base import Policy
-from echelon.targets.softswitch.capabilities import softswitch
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.paradigms.data import all_reduce
+from echelon.model.jobs.pipelines import gpipe
+from echelon.planning.plan import Plan
+from echelon.planning.policies import make_policy, policy_names
+from echelon.planning.policies.base import Policy
+from echelon.switches.lowering.identity import Identity, ShimIdentity
+from echelon.switches.lowering.intent import Intent
+from echelon.switches.lowering.lower import Lowering
+from echelon.switches.targets.softswitch.capabilities import softswitch
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from echelon.client import Client
+from echelon.controller.client import Client
 from plugins.study.bench.service import LEAVES, served
 from tests.echelon.service.lab import PATIENCE_S, ring
 

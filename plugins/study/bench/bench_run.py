@@ -8,7 +8,7 @@ from pathlib import Path
 
 from echelon.lab.scenarios.scenario import load_scenario
 from echelon.lab.virtual import run as virtual_run
-from echelon.policies import make_policy
+from echelon.planning.policies import make_policy
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 ROUNDS = 3

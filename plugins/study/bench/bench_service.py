@@ -13,8 +13,8 @@ from typing import Any
 
 from rich.progress import track
 
-from echelon.client import Client
-from echelon.service.api.jobs import Timings
+from echelon.controller.client import Client
+from echelon.controller.service.api.jobs import Timings
 from plugins.study.bench.service import LEAVES, SPINES, served
 from tests.echelon.service.lab import PATIENCE_S, settle
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import perf_counter
 
-from echelon.service.store import Candidate, Changes, Store, open_store
+from echelon.controller.service.store import Candidate, Changes, Store, open_store
 from tests.echelon.service.store.etcd_process import etcd_process, installed
 
 _SECONDS = 3.0

@@ -13,7 +13,7 @@ import statistics
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from echelon.client import Client
+from echelon.controller.client import Client
 from plugins.study.bench.bench_registered import job
 from plugins.study.bench.service import served
 from plugins.web.tests.browser import Page, browsing

@@ -31,8 +31,8 @@ from echelon.lab.scenarios.results import PolicyRun, alone_iterations_s
 from echelon.lab.scenarios.scale import scaled
 from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.virtual import fluid_run, run
-from echelon.policies import make_policy
-from echelon.targets.virtual import VirtualSwitches
+from echelon.planning.policies import make_policy
+from echelon.switches.targets.virtual import VirtualSwitches
 
 SIZES = ("1024:1000", "8192:1000")
 POLICIES = ("fair", "echelon")

@@ -18,21 +18,21 @@ from functools import partial
 
 import yaml
 
-from echelon.execution import duration_s
-from echelon.fabric.builders import LINK_BPS, line
-from echelon.fabric.load import fabric_text
-from echelon.fabric.model import Fabric
-from echelon.fabric.routing import PathChooser
-from echelon.jobs.graph import Job
 from echelon.lab.scenarios.results import PolicyRun
 from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.virtual.run import run as run_packets
-from echelon.paths import FlowPaths
-from echelon.plan import LEVELS, FlowPlan, Plan
-from echelon.policies import make_policy
-from echelon.policies.base import NoParameters, Policy
-from echelon.policies.levels import strict
-from echelon.rankings.fixed import Fixed
+from echelon.model.fabric.builders import LINK_BPS, line
+from echelon.model.fabric.load import fabric_text
+from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.routing import PathChooser
+from echelon.model.jobs.graph import Job
+from echelon.planning.execution import duration_s
+from echelon.planning.paths import FlowPaths
+from echelon.planning.plan import LEVELS, FlowPlan, Plan
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.base import NoParameters, Policy
+from echelon.planning.policies.levels import strict
+from echelon.planning.rankings.fixed import Fixed
 from echelon_study.experiments.measure import scenario_of
 
 FLOW_PACKETS = 400

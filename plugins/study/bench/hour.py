@@ -6,7 +6,7 @@ Without `HOSTS:JOBS`, 20 jobs (rings of two to four, and pipelines) in groups of
 often as `CHANGES` says (20), at random times of the hour, a job ends and another one comes, on its hosts if it can. The
 hour is not run: the policy plans after each change, its searches run in turn, and the processor time of each is
 measured. Searches that drift calls for are counted instead: none, if all predictions hold; and as many as
-`echelon.control.planning_turns` allows, if all are wrong and no search changes a plan.
+`echelon.controller.machine.planning_turns` allows, if all are wrong and no search changes a plan.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from time import process_time
 from typing import Any
 
 import echelon
-from echelon.control.planning_turns import JUDGED, MOST_PATIENCE
-from echelon.fluid import alone_iteration_s
-from echelon.policies.base import Group
-from echelon.policies.echelon.policy import Echelon
+from echelon.controller.machine.planning_turns import JUDGED, MOST_PATIENCE
+from echelon.planning.fluid import alone_iteration_s
+from echelon.planning.policies.base import Group
+from echelon.planning.policies.echelon.policy import Echelon
 from plugins.study.bench import service
 from plugins.study.bench.cluster import RATE_BPS, Document, jobs_of
 from plugins.study.bench.service import LEAVES

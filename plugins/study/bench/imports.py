@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from echelon.documents import DocumentError
+from echelon.model.documents import DocumentError
 from echelon_importers import Source
 from echelon_importers.convert import convert
 

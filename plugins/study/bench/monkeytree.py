@@ -22,21 +22,21 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from echelon.execution import duration_s
-from echelon.fabric.builders import LINK_BPS, leaf_spine
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric
-from echelon.fabric.routing import PathChooser, Routes
-from echelon.fluid import simulate
-from echelon.jobs import build_job
-from echelon.jobs.analysis import connections
-from echelon.jobs.graph import Job
-from echelon.jobs.spec import JobSpec
 from echelon.lab.scenarios.scenario import PolicyChoice
-from echelon.policies import make_policy
-from echelon.policies.crux.routes import LeastCongested
-from echelon.quantities import duration_s as seconds_of
-from echelon.quantities import size_bytes
+from echelon.model.fabric.builders import LINK_BPS, leaf_spine
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.routing import PathChooser, Routes
+from echelon.model.jobs import build_job
+from echelon.model.jobs.analysis import connections
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.spec import JobSpec
+from echelon.model.quantities import duration_s as seconds_of
+from echelon.model.quantities import size_bytes
+from echelon.planning.execution import duration_s
+from echelon.planning.fluid import simulate
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.crux.routes import LeastCongested
 from echelon_study.experiments.evaluation.draw import draw
 
 ITERATIONS = 100
@@ -220,7 +220,7 @@ def spine(src: int, dst: int, job: int, spines: int) -> int:
 
 
 class Hashed:
-    """A chooser of the paths of MonkeyTree's ECMP (an `echelon.fabric.routing.PathChooser`)."""
+    """A chooser of the paths of MonkeyTree's ECMP (an `echelon.model.fabric.routing.PathChooser`)."""
 
     def __init__(self, spines: int) -> None:
         self._spines = spines

@@ -8,7 +8,7 @@ entries per second of processor time, so that other work on the machine does not
 * Writes by a client that serializes its requests beforehand: the server with `softswitch.p4runtime.wire` and
   `softswitch.p4runtime.bulk` beside the same server with plain protobuf. The entries named `echelon` are those of a
   leaf switch, as the controller writes them.
-* Single steps of the controller: `echelon.southbound.encoding` beside plain protobuf.
+* Single steps of the controller: `echelon.switches.southbound.encoding` beside plain protobuf.
 * The controller's whole way from an intent to the last acknowledgement, with plain protobuf on either side or on both.
 """
 
@@ -37,10 +37,10 @@ from google.protobuf import text_format  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from echelon.lowering.intent import Interval, Match, Prefix, TableEntry  # noqa: E402
-from echelon.p4program import program  # noqa: E402
-from echelon.southbound.codec import OWNER, Codec, codec_of  # noqa: E402
-from echelon.southbound.encoding import (  # noqa: E402
+from echelon.model.p4program import program  # noqa: E402
+from echelon.switches.lowering.intent import Interval, Match, Prefix, TableEntry  # noqa: E402
+from echelon.switches.southbound.codec import OWNER, Codec, codec_of  # noqa: E402
+from echelon.switches.southbound.encoding import (  # noqa: E402
     EncodedEntry,
     UpdateKind,
     write_header,
@@ -337,7 +337,7 @@ def _plain(which: str) -> Iterator[None]:
             plain = _PlainCodec(P4Schema(program().p4info))
             stack.enter_context(mock.patch.object(Codec, "encode", lambda _codec, entry: plain.encode(entry)))
         if which in ("plain requests", "plain protobuf"):
-            stack.enter_context(mock.patch("echelon.southbound.session.write_request", _plain_write_request))
+            stack.enter_context(mock.patch("echelon.switches.southbound.session.write_request", _plain_write_request))
         yield
 
 

@@ -26,16 +26,16 @@ from itertools import chain
 from pathlib import Path
 from statistics import fmean, quantiles
 
-from echelon.errors import RunError
-from echelon.fluid.slowdown import WARM_UP, slowdown
 from echelon.lab.scenarios.scenario import Scenario, load_scenario
 from echelon.lab.virtual.fluid_run import run as run_fluid
 from echelon.lab.virtual.run import run as run_packets
-from echelon.policies.base import Choice, Group, Prediction
-from echelon.policies.echelon.candidates import FAIR, CandidatePlan
-from echelon.policies.echelon.policy import Echelon
-from echelon.policies.echelon.search import ITERATIONS, WORST
-from echelon.targets import DEFAULT_TARGET
+from echelon.model.errors import RunError
+from echelon.planning.fluid.slowdown import WARM_UP, slowdown
+from echelon.planning.policies.base import Choice, Group, Prediction
+from echelon.planning.policies.echelon.candidates import FAIR, CandidatePlan
+from echelon.planning.policies.echelon.policy import Echelon
+from echelon.planning.policies.echelon.search import ITERATIONS, WORST
+from echelon.switches.targets import DEFAULT_TARGET
 from echelon_study.experiments.evaluation.measure import prepared
 
 CLOSE = 0.01

@@ -28,8 +28,8 @@ from typing import Any
 import yaml
 
 import echelon
-from echelon.documents import parse_document
-from echelon.jobs.spec import JobSpec
+from echelon.model.documents import parse_document
+from echelon.model.jobs.spec import JobSpec
 from echelon_study.models import GPUS, Gpu, Model, Training, find_model, job_file, transformer
 
 PER_HOST = 8

@@ -23,19 +23,19 @@ from unittest.mock import patch
 
 import yaml
 
-from echelon.execution import duration_s
-from echelon.fabric.model import Fabric
-from echelon.fabric.routing import PathChooser
-from echelon.jobs.graph import Job
 from echelon.lab.scenarios.results import PolicyRun
 from echelon.lab.virtual import run as virtual_run
-from echelon.lowering.capabilities import Capabilities, OuterQueues
-from echelon.plan import CONTROL_QUEUE, Plan
-from echelon.policies import make_policy
-from echelon.policies.base import Policy
-from echelon.policies.echelon.policy import Echelon
-from echelon.rankings.deadline import Deadline
-from echelon.targets.softswitch import Softswitch, SoftswitchOptions
+from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.routing import PathChooser
+from echelon.model.jobs.graph import Job
+from echelon.planning.execution import duration_s
+from echelon.planning.plan import CONTROL_QUEUE, Plan
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.base import Policy
+from echelon.planning.policies.echelon.policy import Echelon
+from echelon.planning.rankings.deadline import Deadline
+from echelon.switches.lowering.capabilities import Capabilities, OuterQueues
+from echelon.switches.targets.softswitch import Softswitch, SoftswitchOptions
 from echelon_study.experiments.measure import scenario_of
 
 HOSTS = ["h1", "h2", "h3", "h4"]

@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 
 from echelon.lab.scenarios.scenario import load_scenario
-from echelon.policies.echelon.policy import Echelon
+from echelon.planning.policies.echelon.policy import Echelon
 
 ROOT = Path(__file__).resolve().parents[3]
 SCENARIOS = ROOT / "topologies" / "scenarios"

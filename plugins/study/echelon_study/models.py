@@ -16,8 +16,8 @@ from typing import Any, Literal, cast, get_args
 
 import yaml
 
-from echelon.documents import DocumentError, suggestion
-from echelon.quantities import duration_text, size_bytes, size_text
+from echelon.model.documents import DocumentError, suggestion
+from echelon.model.quantities import duration_text, size_bytes, size_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 import echelon
 from echelon.cli import app
-from echelon.documents import parse_document
-from echelon.jobs import build_job
-from echelon.jobs.spec import JobSpec
+from echelon.model.documents import parse_document
+from echelon.model.jobs import build_job
+from echelon.model.jobs.spec import JobSpec
 from echelon_study.models import GPUS, MODELS, Layer, Model, Training, Zero, find_model, traffic, transformer
 
 PARAMETERS = {

@@ -23,9 +23,9 @@ from math import isclose
 from pathlib import Path
 from statistics import median
 
-from echelon.fabric.builders import one_tor
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric
+from echelon.model.fabric.builders import one_tor
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
 from echelon_topoopt.direct import direct_fabric
 from echelon_topoopt.search import run
 from echelon_topoopt.topology_finder import Topology, find_topology

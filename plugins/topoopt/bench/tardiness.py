@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from echelon.jobs.spec import load_job_spec
+from echelon.model.jobs.spec import load_job_spec
 from echelon_topoopt.parallelisations import given
 from echelon_topoopt.search import Judge, topologies
 from echelon_topoopt.tardiness import by_tardiness, tardiness_of, weights_of

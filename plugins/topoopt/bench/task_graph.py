@@ -16,10 +16,10 @@ from itertools import pairwise
 from pathlib import Path
 from struct import error as StructError  # noqa: N812
 
-from echelon.documents import DocumentError
-from echelon.execution import IterationRecord
-from echelon.jobs.analysis import ordered
-from echelon.jobs.graph import ComputeUnit, Flow, Job
+from echelon.model.documents import DocumentError
+from echelon.model.jobs.analysis import ordered
+from echelon.model.jobs.graph import ComputeUnit, Flow, Job
+from echelon.planning.execution import IterationRecord
 from echelon_topoopt.topology_finder import Topology
 from echelon_topoopt.traffic import Group, Traffic
 from plugins.topoopt.bench.flat_buffer import Table

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 
-from echelon.documents import parse_document
-from echelon.fabric.load import FabricSpec
-from echelon.fabric.model import Fabric
-from echelon.quantities import duration_text, rate_text
+from echelon.model.documents import parse_document
+from echelon.model.fabric.load import FabricSpec
+from echelon.model.fabric.model import Fabric
+from echelon.model.quantities import duration_text, rate_text
 from echelon_topoopt.topology_finder import Topology
 
 NIC = "-nic"

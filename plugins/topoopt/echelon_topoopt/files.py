@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from echelon.fabric.load import FabricSpec, fabric_text
-from echelon.jobs.combinators import Step
-from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
-from echelon.quantities import duration_text, size_text
+from echelon.model.fabric.load import FabricSpec, fabric_text
+from echelon.model.jobs.combinators import Step
+from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, Flow
+from echelon.model.quantities import duration_text, size_text
 
 _WIDTH = 118
 

@@ -11,12 +11,12 @@ from fractions import Fraction
 from itertools import islice
 from pathlib import Path
 
-from echelon.documents import DocumentError
-from echelon.fabric.load import FabricSpec, build_fabric
-from echelon.jobs.combinators import Step
-from echelon.jobs.graph import Job
-from echelon.jobs.spec import load_job_spec
-from echelon.progress import UNSEEN, CommandProgress
+from echelon.model.documents import DocumentError
+from echelon.model.fabric.load import FabricSpec, build_fabric
+from echelon.model.jobs.combinators import Step
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.spec import load_job_spec
+from echelon.model.progress import UNSEEN, CommandProgress
 from echelon_topoopt.direct import direct_fabric
 from echelon_topoopt.parallelisations import given, job_of
 from echelon_topoopt.rings import over_rings

@@ -17,15 +17,15 @@ from functools import cached_property
 from itertools import permutations
 from typing import Any
 
-from echelon.documents import DocumentError, parse_document
-from echelon.jobs.combinators import Step
-from echelon.jobs.free import FreeGraph
-from echelon.jobs.graph import Job
-from echelon.jobs.paradigms.expert import Expert
-from echelon.jobs.paradigms.mesh import AXES, MeshOfRanks
-from echelon.jobs.paradigms.tensor import BLOCKS
-from echelon.jobs.ranked import RankedParadigm
-from echelon.jobs.spec import JobSpec
+from echelon.model.documents import DocumentError, parse_document
+from echelon.model.jobs.combinators import Step
+from echelon.model.jobs.free import FreeGraph
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.paradigms.expert import Expert
+from echelon.model.jobs.paradigms.mesh import AXES, MeshOfRanks
+from echelon.model.jobs.paradigms.tensor import BLOCKS
+from echelon.model.jobs.ranked import RankedParadigm
+from echelon.model.jobs.spec import JobSpec
 
 _SCHEDULES = ("gpipe", "1f1b", "zero-bubble")
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from echelon.jobs.graph import Job
+    from echelon.model.jobs.graph import Job
 
 _NAMED = 32
 """The most hosts with names."""

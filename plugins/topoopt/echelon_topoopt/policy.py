@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
-from echelon.fabric.model import Fabric, Path
-from echelon.fabric.routing import PathChooser, Routes
-from echelon.jobs.analysis import connections
-from echelon.jobs.graph import Ends, Job
-from echelon.plan import Plan
-from echelon.policies.base import NoParameters
-from echelon.policies.crux.routes import LeastCongested
-from echelon.policies.fair import Fair
+from echelon.model.fabric.model import Fabric, Path
+from echelon.model.fabric.routing import PathChooser, Routes
+from echelon.model.jobs.analysis import connections
+from echelon.model.jobs.graph import Ends, Job
+from echelon.planning.plan import Plan
+from echelon.planning.policies.base import NoParameters
+from echelon.planning.policies.crux.routes import LeastCongested
+from echelon.planning.policies.fair import Fair
 from echelon_topoopt.coin_change import coin_change_mod
 from echelon_topoopt.direct import NIC, forwards, strides_of
 
 
 class Forwarded:
-    """A chooser of routes over hosts that forward (an `echelon.fabric.routing.PathChooser`)."""
+    """A chooser of routes over hosts that forward (an `echelon.model.fabric.routing.PathChooser`)."""
 
     def __init__(self) -> None:
         self._others = LeastCongested()

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
-from echelon.jobs.combinators import Step
-from echelon.jobs.graph import CollectiveStep
+from echelon.model.jobs.combinators import Step
+from echelon.model.jobs.graph import CollectiveStep
 from echelon_topoopt.topology_finder import Topology
 from echelon_topoopt.traffic import Group, passes
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import inf, isqrt
 
-from echelon.fabric.builders import fat_tree, leaf_spine, one_tor
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric
-from echelon.jobs.spec import JobSpec
-from echelon.progress import UNSEEN, CommandProgress
+from echelon.model.fabric.builders import fat_tree, leaf_spine, one_tor
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.spec import JobSpec
+from echelon.model.progress import UNSEEN, CommandProgress
 from echelon_topoopt.direct import direct_fabric
 from echelon_topoopt.matching import Pair, in_order
 from echelon_topoopt.parallelisations import parallelisations

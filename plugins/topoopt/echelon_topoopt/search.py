@@ -16,14 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from echelon.execution import IterationRecord
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric
-from echelon.fluid import simulate
-from echelon.jobs.graph import Job
-from echelon.jobs.spec import JobSpec
-from echelon.plan import Plan
-from echelon.progress import UNSEEN, CommandProgress
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.spec import JobSpec
+from echelon.model.progress import UNSEEN, CommandProgress
+from echelon.planning.execution import IterationRecord
+from echelon.planning.fluid import simulate
+from echelon.planning.plan import Plan
 from echelon_topoopt.direct import direct_fabric
 from echelon_topoopt.parallelisations import Parallelisation, job_of, parallelisations
 from echelon_topoopt.policy import Forwarded, TopoOpt

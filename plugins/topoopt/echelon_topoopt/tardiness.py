@@ -3,8 +3,8 @@
 TopoOpt shares ports by bytes (NSDI '23, section 4.3). But bytes that nobody waits for need no port: DELTA (arXiv
 2603.28096) saves ports by the slack of transfers in the job's graph. An arrangement function has that slack: a flow is
 due when it is consumed on an infinitely fast network, and what nobody computes on when the iteration ends
-(`echelon.jobs.arrangement`). Here all flows count from one reference, the beginning of the iteration, since what is
-compared belongs to different EchelonFlows; and a flow is due as late as it may be without anything later.
+(`echelon.model.jobs.arrangement`). Here all flows count from one reference, the beginning of the iteration, since what
+is compared belongs to different EchelonFlows; and a flow is due as late as it may be without anything later.
 
 A run on the topology by bytes shows which steps finish late. TopologyFinder is asked again, each step's bytes
 multiplied by its tardiness as a part of the largest, until the best topology stays.
@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from echelon.execution import IterationRecord
-from echelon.jobs.analysis import topological_order
-from echelon.jobs.combinators import Step
-from echelon.jobs.graph import CollectiveStep, Job
+from echelon.model.jobs.analysis import topological_order
+from echelon.model.jobs.combinators import Step
+from echelon.model.jobs.graph import CollectiveStep, Job
+from echelon.planning.execution import IterationRecord
 from echelon_topoopt.search import Candidate, Judge, topologies
 
 ROUNDS = 8

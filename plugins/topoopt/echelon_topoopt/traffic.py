@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from echelon.jobs.combinators import Step
-from echelon.jobs.free import FreeGraph
-from echelon.jobs.graph import CollectiveStep, ComputeUnit
+from echelon.model.jobs.combinators import Step
+from echelon.model.jobs.free import FreeGraph
+from echelon.model.jobs.graph import CollectiveStep, ComputeUnit
 from echelon_topoopt.matching import in_order
 
 Group = tuple[int, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from echelon.jobs.spec import JobSpec, make_job_spec
+from echelon.model.jobs.spec import JobSpec, make_job_spec
 
 
 def mesh(hosts: int = 4, **keys: object) -> JobSpec:

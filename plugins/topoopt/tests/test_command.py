@@ -10,8 +10,8 @@ import yaml
 from typer.testing import CliRunner
 
 from echelon.cli import app
-from echelon.fabric.load import load_fabric
-from echelon.jobs import load_job
+from echelon.model.fabric.load import load_fabric
+from echelon.model.jobs import load_job
 from echelon_topoopt.search import run
 
 JOB = """\

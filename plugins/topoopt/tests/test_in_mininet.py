@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from echelon.fabric.load import fabric_text
-from echelon.jobs import load_job
+from echelon.model.fabric.load import fabric_text
+from echelon.model.jobs import load_job
 from echelon_topoopt.direct import direct_fabric
 from echelon_topoopt.topology_finder import Topology
 from tests.needs import needs

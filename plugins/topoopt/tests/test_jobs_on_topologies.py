@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.fabric.builders import leaf_spine
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric
-from echelon.jobs import build_job
-from echelon.jobs.free import FreeGraph
-from echelon.jobs.graph import Job
-from echelon.policies.fair import Fair
+from echelon.model.fabric.builders import leaf_spine
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs import build_job
+from echelon.model.jobs.free import FreeGraph
+from echelon.model.jobs.graph import Job
+from echelon.planning.policies.fair import Fair
 from echelon_topoopt.direct import NIC, direct_fabric, forwards, strides_of
 from echelon_topoopt.parallelisations import job_of
 from echelon_topoopt.policy import Forwarded, TopoOpt

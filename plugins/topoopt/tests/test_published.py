@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from echelon.documents import DocumentError
-from echelon.fabric.builders import one_tor
-from echelon.fabric.load import build_fabric
+from echelon.model.documents import DocumentError
+from echelon.model.fabric.builders import one_tor
+from echelon.model.fabric.load import build_fabric
 from plugins.topoopt.bench.fig16 import MODELS, PANEL_PS, SWITCH_PS, iteration_s, on_panel
 from plugins.topoopt.bench.flat_buffer import Table
 from plugins.topoopt.bench.replicas import replicas

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.documents import DocumentError
-from echelon.fabric.load import build_fabric
-from echelon.jobs.graph import ComputeUnit
-from echelon.jobs.paradigms.mesh import MeshOfRanks
-from echelon.jobs.spec import JobSpec, make_job_spec
+from echelon.model.documents import DocumentError
+from echelon.model.fabric.load import build_fabric
+from echelon.model.jobs.graph import ComputeUnit
+from echelon.model.jobs.paradigms.mesh import MeshOfRanks
+from echelon.model.jobs.spec import JobSpec, make_job_spec
 from echelon_topoopt.direct import direct_fabric
 from echelon_topoopt.parallelisations import job_of, parallelisations
 from echelon_topoopt.rings import over_rings

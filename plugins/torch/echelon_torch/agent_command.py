@@ -14,7 +14,7 @@ from echelon.cli.calls import on_service
 from echelon.cli.usage import fail
 
 if TYPE_CHECKING:
-    from echelon.client import Client
+    from echelon.controller.client import Client
     from echelon_torch.agent.marking import SocketOptions
     from echelon_torch.agent.watching import Agent
 
@@ -127,7 +127,7 @@ def watch(
 def _options(
     dscp: int | None, window: str | None, unsent: str | None, priority: int | None, pacing: str | None
 ) -> SocketOptions:
-    from echelon.quantities import QuantityError, rate_bps, size_bytes
+    from echelon.model.quantities import QuantityError, rate_bps, size_bytes
     from echelon_torch.agent.marking import SocketOptions
 
     read: list[int | None] = []
@@ -154,8 +154,8 @@ def _agent(
     metrics: str | None,
     ebpf: bool,
 ) -> Agent:
-    from echelon.documents import NAME
-    from echelon.quantities import QuantityError, duration_s, shown
+    from echelon.model.documents import NAME
+    from echelon.model.quantities import QuantityError, duration_s, shown
     from echelon_torch.agent.metrics import serve
     from echelon_torch.agent.reporting import Reporter
     from echelon_torch.agent.watching import Agent, Watched

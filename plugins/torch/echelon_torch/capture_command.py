@@ -58,7 +58,7 @@ def capture(
 
     Example: echelon capture --job ddp.yaml -- torchrun --nproc-per-node 2 examples/torch/ddp.py
     """
-    from echelon.documents import DocumentError
+    from echelon.model.documents import DocumentError
 
     if records == bool(command):
         fail("echelon capture: give a command behind --, or --records (for example -- torchrun train.py)")
@@ -141,7 +141,7 @@ def _recognition(records: Sequence[RankRecord], ranks_per_host: int) -> tuple[st
     """Return the line of a job file by which agents report the job's connections, and by what iterations are told."""
     from fractions import Fraction
 
-    from echelon.quantities import duration_text
+    from echelon.model.quantities import duration_text
     from echelon_torch.capture.silences import silences
 
     found = silences(records, ranks_per_host)

@@ -23,8 +23,8 @@ def view(
     """
     import asyncio
 
-    from echelon.documents import DocumentError
-    from echelon.service.api.server import ListenError
+    from echelon.controller.service.api.server import ListenError
+    from echelon.model.documents import DocumentError
     from echelon_web.viewer.app import serve
     from echelon_web.viewer.results import load
 

@@ -57,7 +57,7 @@ def _answer(request: Request, asset: Asset) -> Response:
 
 
 class ServicePages:
-    """The page that shows a running service, for `echelon.service`."""
+    """The page that shows a running service, for `echelon.controller.service`."""
 
     @staticmethod
     def router() -> APIRouter:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from echelon.client import Client
-from echelon.service.api.tokens import new_token
+from echelon.controller.client import Client
+from echelon.controller.service.api.tokens import new_token
 from plugins.web.tests.browser import Page, browsing
 from tests.echelon.service.conftest import building
 from tests.echelon.service.lab import PATIENCE_S, Daemon, Lab, reset, settle

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from echelon.client import Client
+from echelon.controller.client import Client
 from plugins.web.tests.browser import Page
 from plugins.web.tests.conftest import Watched
 from plugins.web.tests.training import Trained, training

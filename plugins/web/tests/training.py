@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from echelon.client import Client
+from echelon.controller.client import Client
 from echelon.lab.endhosts.shim import LAST, SHIM_AT, DataSegment, FlowAddress, ShimFrames
 from tests.echelon.service.lab import Host, Lab
 

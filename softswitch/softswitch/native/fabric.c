@@ -41,7 +41,8 @@ static void *own(fabric *f, size_type bytes) {
     return made + 1;
 }
 
-/* -- events --------------------------------------------------------------------------------------------------------- */
+/* -- events ---------------------------------------------------------------------------------------------------------
+ * */
 
 static int before(const event *a, const event *b) {
     return a->time_ns < b->time_ns || (a->time_ns == b->time_ns && a->number < b->number);
@@ -94,7 +95,8 @@ void fabric_tell(fabric *f, uint64_t value) {
     f->state.is_told = 1;
 }
 
-/* -- frames --------------------------------------------------------------------------------------------------------- */
+/* -- frames ---------------------------------------------------------------------------------------------------------
+ * */
 
 static uint8_t *bytes_of(fabric_frame *frame) {
     return (uint8_t *)(frame + 1);
@@ -149,7 +151,8 @@ static fabric_frame *pop(fabric_queue *queue) {
     return frame;
 }
 
-/* -- wires ---------------------------------------------------------------------------------------------------------- */
+/* -- wires ----------------------------------------------------------------------------------------------------------
+ * */
 
 static void transmit(fabric *f, fabric_wire *wire, fabric_frame *frame) {
     wire->sent_packets++;
@@ -158,7 +161,8 @@ static void transmit(fabric *f, fabric_wire *wire, fabric_frame *frame) {
         f, pacer_charge(&wire->line, frame->length, f->state.now_ns) + wire->delay_ns, ARRIVAL, 0, wire, frame);
 }
 
-/* -- hosts ---------------------------------------------------------------------------------------------------------- */
+/* -- hosts ----------------------------------------------------------------------------------------------------------
+ * */
 
 static void wake_host(fabric_host *h) {
     if (h->awake) return;
@@ -255,7 +259,8 @@ static int on_line_free(fabric_host *h) {
     return 0;
 }
 
-/* -- switches ------------------------------------------------------------------------------------------------------- */
+/* -- switches -------------------------------------------------------------------------------------------------------
+ * */
 
 static void serve(fabric_outlet *o, int64_t now_ns);
 
@@ -413,7 +418,8 @@ void fabric_receive(fabric_switch *s, uint32_t port, const uint8_t *data, uint32
     for (at = 0; at < got.count; at++) serve(got.outlet[at], now_ns);
 }
 
-/* -- runs ----------------------------------------------------------------------------------------------------------- */
+/* -- runs -----------------------------------------------------------------------------------------------------------
+ * */
 
 /* Return whether the caller has to look at the frame. */
 static int arrive(fabric *f, fabric_wire *wire, fabric_frame *frame) {
@@ -485,7 +491,8 @@ uint32_t fabric_run(fabric *f, int64_t until_ns, uint64_t most) {
     return RUN_DONE;
 }
 
-/* -- building ------------------------------------------------------------------------------------------------------- */
+/* -- building -------------------------------------------------------------------------------------------------------
+ * */
 
 fabric *fabric_new(int64_t now_ns) {
     fabric *f = calloc(1, sizeof *f);

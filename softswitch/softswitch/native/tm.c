@@ -1,8 +1,8 @@
 /* The traffic manager of softswitch/tm.py, decision for decision. Names and comments there explain it.
  *
  * Times and rates are 64-bit: a rate is below 2**62, a packet below 2**18 bytes. Virtual time is 128-bit, because it
- * counts bytes in steps of 2**-32: its products are those of a wide number and one below 2**16, which tcc computes, too.
- * A packet's holder has the time of enqueueing and the depth that it met.
+ * counts bytes in steps of 2**-32: its products are those of a wide number and one below 2**16, which tcc computes,
+ * too. A packet's holder has the time of enqueueing and the depth that it met.
  */
 
 #include "types.h"
@@ -14,7 +14,8 @@
 #define GUARANTEE_CREDIT_BYTES (8 * 9216)
 #define LONGEST_PACKET_BYTES (1 << 16)
 
-/* -- numbers of 128 bits -------------------------------------------------------------------------------------------- */
+/* -- numbers of 128 bits --------------------------------------------------------------------------------------------
+ * */
 
 static int wide_below(tm_wide a, tm_wide b) {
     return a.high < b.high || (a.high == b.high && a.low < b.low);
@@ -46,7 +47,8 @@ static tm_wide wide_quotient(tm_wide a, uint32_t divisor) {
     return quotient;
 }
 
-/* -- rates ---------------------------------------------------------------------------------------------------------- */
+/* -- rates ----------------------------------------------------------------------------------------------------------
+ * */
 
 static int64_t quotient_up(int64_t value, int64_t divisor) {
     return value > 0 ? (value - 1) / divisor + 1 : -(-value / divisor);
@@ -82,7 +84,8 @@ static void pacer_repace(tm_pacer *pacer, int64_t rate_bps, int64_t now_ns) {
     pacer->early = duration_ns * rate_bps - due;
 }
 
-/* -- lists of queues ------------------------------------------------------------------------------------------------ */
+/* -- lists of queues ------------------------------------------------------------------------------------------------
+ * */
 
 static void list_append(tm_list *list, uint32_t queue) {
     list->queue[list->count++] = queue;
@@ -101,7 +104,8 @@ static void list_remove(tm_list *list, uint32_t queue) {
     for (; at < list->count; at++) list->queue[at] = list->queue[at + 1];
 }
 
-/* -- levels --------------------------------------------------------------------------------------------------------- */
+/* -- levels ---------------------------------------------------------------------------------------------------------
+ * */
 
 static void set_finish(tm_queue *queue) {
     tm_wide share = {0, ((uint64_t)queue->first->length_bytes << 32) / queue->config.weight};
@@ -181,7 +185,8 @@ static uint32_t owed(tm_port *port, int64_t now_ns) {
     return TM_QUEUES;
 }
 
-/* -- configuration -------------------------------------------------------------------------------------------------- */
+/* -- configuration --------------------------------------------------------------------------------------------------
+ * */
 
 static void adopt(tm_queue *queue, const tm_config *config, int64_t now_ns) {
     if (config->level != queue->config.level) queue->start.high = queue->start.low = 0;
@@ -258,7 +263,8 @@ void tm_set_queues(tm_port *port, uint32_t count, const tm_config *config) {
     reconsider(port);
 }
 
-/* -- packets -------------------------------------------------------------------------------------------------------- */
+/* -- packets --------------------------------------------------------------------------------------------------------
+ * */
 
 int tm_enqueue(tm_port *port, uint32_t number, ss_packet *packet, int64_t now_ns) {
     tm_queue *queue = &port->queue[number];

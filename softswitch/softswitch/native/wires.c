@@ -107,7 +107,8 @@ core *core_of(wires *w) {
     return &w->core;
 }
 
-/* -- before it starts, and after it ends ----------------------------------------------------------------------------- */
+/* -- before it starts, and after it ends -----------------------------------------------------------------------------
+ * */
 
 wires *wires_new(
     uint32_t queues, uint32_t groups, int64_t epoch_ns, tm_port *nowhere, const int32_t *wake_fds, int32_t news_fd) {
@@ -170,7 +171,8 @@ core_outlet *wires_add(wires *w, uint32_t port, tm_port *queues, uint32_t group,
     return outlet;
 }
 
-/* -- interfaces ------------------------------------------------------------------------------------------------------ */
+/* -- interfaces ------------------------------------------------------------------------------------------------------
+ * */
 
 void wires_open(wires *w, core_outlet *outlet, int32_t fd, uint8_t *ring, uint32_t slot_bytes, uint32_t slots) {
     wires_lock(w);
@@ -385,7 +387,8 @@ static int has_news(const core *c) {
     return 0;
 }
 
-/* -- threads --------------------------------------------------------------------------------------------------------- */
+/* -- threads ---------------------------------------------------------------------------------------------------------
+ * */
 
 static int sleep_until(wires *w, uint32_t group, int64_t wake_ns) {
     struct poll_request requests[PORTS + 1];
@@ -463,7 +466,8 @@ int wires_run(wires *w, uint32_t group) {
     return error;
 }
 
-/* -- controllers ----------------------------------------------------------------------------------------------------- */
+/* -- controllers -----------------------------------------------------------------------------------------------------
+ * */
 
 void wires_inject(wires *w, uint32_t port, const uint8_t *data, uint32_t length) {
     core_outlet *flushed;

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from echelon.cli import app
-from echelon.client import Client
-from echelon.service.api.tokens import new_token
+from echelon.controller.client import Client
+from echelon.controller.service.api.tokens import new_token
 from tests.echelon.service.lab import PATIENCE_S, TWO_BY_TWO, Lab, reset
 from tests.shared import Shared
 

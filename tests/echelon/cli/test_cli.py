@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from echelon import cli
-from echelon.errors import RunError
 from echelon.lab import run
-from echelon.lowering.lower import LoweringError
-from echelon.policies import PlanError
-from echelon.progress import UNSEEN
+from echelon.model.errors import RunError
+from echelon.model.progress import UNSEEN
+from echelon.planning.policies import PlanError
+from echelon.switches.lowering.lower import LoweringError
 
 ROOT = Path(__file__).parents[3]
 SCENARIOS = ROOT / "topologies/scenarios"

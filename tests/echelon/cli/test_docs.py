@@ -9,10 +9,10 @@ from pathlib import Path
 import typer
 import yaml
 
-import echelon.service.config as config
+import echelon.controller.service.config as config
 from echelon.cli import app
-from echelon.documents import parse_document
-from echelon.jobs.spec import JobSpec
+from echelon.model.documents import parse_document
+from echelon.model.jobs.spec import JobSpec
 
 PAGE = (Path(__file__).parents[3] / "docs" / "service.md").read_text(encoding="utf-8")
 

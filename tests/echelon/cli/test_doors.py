@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from echelon.cli.doors import GROUP, Command, Door
-from echelon.extras import PLUG_INS
+from echelon.model.extras import PLUG_INS
 
 ROOT = Path(__file__).parents[3]
 ABSENT = "absent_package.commands:run"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.extras import EXTRAS
+from echelon.model.extras import EXTRAS
 
 ROOT = Path(__file__).parents[3]
 WITHOUT = f"""

@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from echelon.cli import app
+from echelon.controller.service.api.tokens import Tokens, load_tokens
 from echelon.lab.run import simulate
 from echelon.lab.traffic.outcome import FlowOutcome, write_outcomes
 from echelon.lab.traffic.schedule import ScheduledFlow
-from echelon.service.api.tokens import Tokens, load_tokens
 from tests.needs import needs
 
 FABRIC = """\

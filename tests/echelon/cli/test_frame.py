@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from echelon.cli.watch import View, first_jobs, frame, slowdown
-from echelon.control.lines import JobState
-from echelon.service.api.jobs import JobSummary
-from echelon.service.api.status import StatusResource
-from echelon.service.api.switches import QueueUse, SwitchQueues, SwitchResource, uses
-from echelon.southbound.lifecycle import State
+from echelon.controller.machine.lines import JobState
+from echelon.controller.service.api.jobs import JobSummary
+from echelon.controller.service.api.status import StatusResource
+from echelon.controller.service.api.switches import QueueUse, SwitchQueues, SwitchResource, uses
+from echelon.switches.southbound.lifecycle import State
 from tests.drawing import examples
 
 NOW = 1_000_000.0

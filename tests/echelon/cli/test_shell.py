@@ -12,9 +12,9 @@ import pytest
 import typer
 
 from echelon.cli.service import HIGHEST_BACKUP_ID, arguments, shell_python
-from echelon.documents import Section
-from echelon.service.config import SwitchConfig
-from echelon.southbound.tls import TlsFiles
+from echelon.controller.service.config import SwitchConfig
+from echelon.model.documents import Section
+from echelon.switches.southbound.tls import TlsFiles
 from tests.echelon.cli.conftest import Operated
 from tests.echelon.service.lab import PATIENCE_S, settle
 from tests.interop.environments import CACHE

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from echelon.client import (
+from echelon.controller.client import (
     DEFAULT_URL,
     TOKEN_FILE_VARIABLE,
     URL_VARIABLE,
@@ -24,13 +24,13 @@ from echelon.client import (
     parse_endpoints,
     read_token,
 )
-from echelon.control.errors import UnavailableError
-from echelon.documents import DocumentError
-from echelon.service.api.app import create_app
-from echelon.service.api.server import ServerSettings
-from echelon.service.api.settings import ApiSettings
-from echelon.service.api.tokens import TokensFile, new_token
-from echelon.service.config_file import ListenAddress
+from echelon.controller.machine.errors import UnavailableError
+from echelon.controller.service.api.app import create_app
+from echelon.controller.service.api.server import ServerSettings
+from echelon.controller.service.api.settings import ApiSettings
+from echelon.controller.service.api.tokens import TokensFile, new_token
+from echelon.controller.service.config_file import ListenAddress
+from echelon.model.documents import DocumentError
 from tests.echelon.service.api.memory import JOB, MemoryService, standby
 from tests.echelon.service.api.serving import TIMEOUT_S, Serving, serving
 

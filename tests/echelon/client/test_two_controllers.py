@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from echelon.client import Client, ClientError
-from echelon.service.api.tokens import NewToken, new_token
+from echelon.controller.client import Client, ClientError
+from echelon.controller.service.api.tokens import NewToken, new_token
 from tests.echelon.service.lab import LINE, PATIENCE_S, RULE, Daemon, Lab, free_port, ring
 from tests.softswitch.p4runtime.test_tls import Authority, make_authority
 

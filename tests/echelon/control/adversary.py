@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from echelon.control.effects import (
+from echelon.controller.machine.effects import (
     AdvanceMove,
     Answer,
     Effect,
@@ -25,22 +25,22 @@ from echelon.control.effects import (
     SearchPlan,
     SetAlarm,
 )
-from echelon.control.events import ReportConnections, ReportIterations, StopWaiting
-from echelon.control.facts import NoPlanChosen
-from echelon.control.jobstore import ChosenPolicy
-from echelon.control.planning import registered_policy
-from echelon.control.wiring import Wiring, ends_of
-from echelon.fabric.model import Fabric, NoRouteError
-from echelon.lowering.capabilities import Capabilities
-from echelon.lowering.intent import Part
-from echelon.plan import FlowPlan
-from echelon.policies import PlanError
-from echelon.policies.base import Choice, Policy, Prediction
-from echelon.policies.echelon.candidates import CandidatePlan, candidates
-from echelon.policies.echelon.policy import Echelon
-from echelon.policies.echelon.search import PlanSearch
-from echelon.southbound.events import HigherPrimary, IntentRefused, PortsChanged, SwitchChanged
-from echelon.telemetry.sizes import HostIteration
+from echelon.controller.machine.events import ReportConnections, ReportIterations, StopWaiting
+from echelon.controller.machine.facts import NoPlanChosen
+from echelon.controller.machine.jobstore import ChosenPolicy
+from echelon.controller.machine.planning import registered_policy
+from echelon.controller.machine.wiring import Wiring, ends_of
+from echelon.model.fabric.model import Fabric, NoRouteError
+from echelon.planning.plan import FlowPlan
+from echelon.planning.policies import PlanError
+from echelon.planning.policies.base import Choice, Policy, Prediction
+from echelon.planning.policies.echelon.candidates import CandidatePlan, candidates
+from echelon.planning.policies.echelon.policy import Echelon
+from echelon.planning.policies.echelon.search import PlanSearch
+from echelon.switches.lowering.capabilities import Capabilities
+from echelon.switches.lowering.intent import Part
+from echelon.switches.southbound.events import HigherPrimary, IntentRefused, PortsChanged, SwitchChanged
+from echelon.switches.telemetry.sizes import HostIteration
 from tests.echelon.control.world import (
     FINISH,
     START,

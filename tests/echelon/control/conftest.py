@@ -14,10 +14,10 @@ from echelon.lab.endhosts.emulator import TrainingEmulator
 from echelon.lab.scenarios.scenario import Scenario, load_scenario
 from echelon.lab.virtual.controller import VirtualController
 from echelon.lab.virtual.run import believed, sessions
-from echelon.policies import make_policy
-from echelon.targets import TARGETS
-from echelon.targets.softswitch.capabilities import softswitch
-from echelon.targets.softswitch.virtual import VirtualTestbed
+from echelon.planning.policies import make_policy
+from echelon.switches.targets import TARGETS
+from echelon.switches.targets.softswitch.capabilities import softswitch
+from echelon.switches.targets.softswitch.virtual import VirtualTestbed
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 

@@ -8,18 +8,34 @@ from typing import Any
 
 import pytest
 
-from echelon.control.effects import BuildJob, Decide, MakePlan, RaiseTerm, ReadCounters, Save, SetAlarm, TimeAlone
-from echelon.control.errors import ConflictError, RefusedError, UnavailableError, UnknownError
-from echelon.control.events import LeadershipLost, StopWaiting, TakeSwitch
-from echelon.control.facts import DistancesCorrected, JobInstalled, JobLeft, JobSeen, NumbersUnsaved, PlanAdopted
-from echelon.control.jobs import from_document
-from echelon.control.jobstore import ChosenPolicy
-from echelon.control.lines import FIRST_PAUSE_S, FREE_TAKEOVERS, MOST_TAKEOVERS, QUIET_S, SwitchLine
-from echelon.documents import DocumentError
-from echelon.fabric.model import Fabric
-from echelon.policies.varys import Varys
-from echelon.southbound.events import HigherPrimary, IntentRefused, SwitchChanged
-from echelon.telemetry.corrections import AGREEING
+from echelon.controller.machine.effects import (
+    BuildJob,
+    Decide,
+    MakePlan,
+    RaiseTerm,
+    ReadCounters,
+    Save,
+    SetAlarm,
+    TimeAlone,
+)
+from echelon.controller.machine.errors import ConflictError, RefusedError, UnavailableError, UnknownError
+from echelon.controller.machine.events import LeadershipLost, StopWaiting, TakeSwitch
+from echelon.controller.machine.facts import (
+    DistancesCorrected,
+    JobInstalled,
+    JobLeft,
+    JobSeen,
+    NumbersUnsaved,
+    PlanAdopted,
+)
+from echelon.controller.machine.jobs import from_document
+from echelon.controller.machine.jobstore import ChosenPolicy
+from echelon.controller.machine.lines import FIRST_PAUSE_S, FREE_TAKEOVERS, MOST_TAKEOVERS, QUIET_S, SwitchLine
+from echelon.model.documents import DocumentError
+from echelon.model.fabric.model import Fabric
+from echelon.planning.policies.varys import Varys
+from echelon.switches.southbound.events import HigherPrimary, IntentRefused, SwitchChanged
+from echelon.switches.telemetry.corrections import AGREEING
 from tests.echelon.control.world import FINISH, START, World, ring, small, two_by_two
 
 

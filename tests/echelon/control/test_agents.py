@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.control.effects import MakePlan, Refuse, Save
-from echelon.control.errors import ServiceError
-from echelon.control.events import ReportConnections
-from echelon.lowering.identity import FiveTuple
-from echelon.lowering.intent import TableEntry
-from echelon.lowering.parts import ipv4
-from echelon.targets.softswitch.capabilities import softswitch
+from echelon.controller.machine.effects import MakePlan, Refuse, Save
+from echelon.controller.machine.errors import ServiceError
+from echelon.controller.machine.events import ReportConnections
+from echelon.switches.lowering.identity import FiveTuple
+from echelon.switches.lowering.intent import TableEntry
+from echelon.switches.lowering.parts import ipv4
+from echelon.switches.targets.softswitch.capabilities import softswitch
 from tests.conftest import examples
 from tests.echelon.control.world import World, ring, two_by_two
 

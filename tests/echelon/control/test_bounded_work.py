@@ -8,12 +8,12 @@ from unittest.mock import patch
 
 import pytest
 
-from echelon.control.events import RegisterJob
-from echelon.control.jobs import RegisteredJob, from_document, parse_job
-from echelon.control.records import Changes
-from echelon.documents import DocumentError
-from echelon.jobs.free import FreeGraph
-from echelon.service.api.jobs import JobResource, JobSummary
+from echelon.controller.machine.events import RegisterJob
+from echelon.controller.machine.jobs import RegisteredJob, from_document, parse_job
+from echelon.controller.machine.records import Changes
+from echelon.controller.service.api.jobs import JobResource, JobSummary
+from echelon.model.documents import DocumentError
+from echelon.model.jobs.free import FreeGraph
 from tests.echelon.control.world import World, ring, two_by_two
 
 
@@ -78,7 +78,7 @@ def test_the_client_of_a_job_that_is_too_large_is_told(world: World) -> None:
 @pytest.mark.parametrize(("limit", "most"), [("MOST_WORK", 100_000), ("MOST_WAITS", 100)])
 def test_few_steps_of_very_many_dependencies_are_given_up(limit: str, most: int) -> None:
     job = RegisteredJob("dense", 1, 0.0, {}, parse_job(gathers("dense", layers=3)), {})
-    with patch(f"echelon.control.jobs.{limit}", most), pytest.raises(DocumentError) as caught:
+    with patch(f"echelon.controller.machine.jobs.{limit}", most), pytest.raises(DocumentError) as caught:
         _ = job.job
     assert (caught.value.code, caught.value.path) == ("too-large", "graph")
     with pytest.raises(DocumentError):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from echelon.lab.scenarios.scenario import Scenario
-from echelon.telemetry.corrections import AGREEING
+from echelon.switches.telemetry.corrections import AGREEING
 
 pytestmark = pytest.mark.io
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.control import rehearsal
-from echelon.control.effects import Install, MakePlan, Refuse, Rehearse, Save
-from echelon.control.errors import RefusedError, UnknownError
-from echelon.control.events import (
+from echelon.controller.machine import rehearsal
+from echelon.controller.machine.effects import Install, MakePlan, Refuse, Rehearse, Save
+from echelon.controller.machine.errors import RefusedError, UnknownError
+from echelon.controller.machine.events import (
     ChangeRequest,
     ChoosePolicy,
     LeadershipLost,
@@ -24,10 +24,10 @@ from echelon.control.events import (
     SetLink,
     StopWaiting,
 )
-from echelon.control.jobs import parse_job
-from echelon.control.jobstore import ChosenPolicy
-from echelon.control.rehearsal import ChangeOutcome
-from echelon.lowering.intent import Intent, QueueSetting, TableEntry
+from echelon.controller.machine.jobs import parse_job
+from echelon.controller.machine.jobstore import ChosenPolicy
+from echelon.controller.machine.rehearsal import ChangeOutcome
+from echelon.switches.lowering.intent import Intent, QueueSetting, TableEntry
 from tests.echelon.control.world import World, ring, small, snapshot_of, two_by_two
 
 Make = Callable[[int], ChangeRequest]

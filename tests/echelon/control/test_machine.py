@@ -172,13 +172,13 @@ def calls(name: str) -> set[str]:
 
 def test_service_and_virtual_runs_have_one_controller() -> None:
     """Only the machine follows digests, numbers flows and reacts; its two shells run the machine."""
-    assert calls("Machine") == {"service/leader.py", "lab/virtual/controller.py"}
+    assert calls("Machine") == {"controller/service/leader.py", "lab/virtual/controller.py"}
     for part in ("Following", "PlanPipeline", "Reactions", "Requests", "JobStore"):
-        assert calls(part) == {"control/machine.py"}
-    assert calls("Decoder") == calls("Tracker") == {"control/reports.py"}
-    assert calls("ActiveFlows") == {"control/reactive.py"}
-    assert calls("decide") == {"control/planning.py"}
-    assert calls("Numbering") == {"control/planning.py", "lowering/lower.py"}
+        assert calls(part) == {"controller/machine/machine.py"}
+    assert calls("Decoder") == calls("Tracker") == {"controller/machine/reports.py"}
+    assert calls("ActiveFlows") == {"controller/machine/reactive.py"}
+    assert calls("decide") == {"controller/machine/planning.py"}
+    assert calls("Numbering") == {"controller/machine/planning.py", "switches/lowering/lower.py"}
     assert not any((PACKAGE / name).exists() for name in ("control_loop.py", "scheduler.py", "reaction.py"))
 
 
@@ -205,6 +205,6 @@ def test_the_machine_knows_no_clock_and_no_input_or_output() -> None:
                 return module.partition(".")[0] in forbidden
         return isinstance(node, ast.AsyncFunctionDef | ast.Await)
 
-    machine = nodes("control")
+    machine = nodes("controller/machine")
     assert len(machine) > 10
     assert [module for module, of_module in machine.items() if any(map(imports_forbidden, of_module))] == []

@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.control.effects import Refuse, Save
-from echelon.control.errors import ServiceError
-from echelon.control.events import ReportIterations
-from echelon.control.facts import IterationsMeasured, SizesCorrected
-from echelon.control.reports import MOST_ITERATIONS, MOST_SIZES
-from echelon.telemetry.sizes import HostIteration
+from echelon.controller.machine.effects import Refuse, Save
+from echelon.controller.machine.errors import ServiceError
+from echelon.controller.machine.events import ReportIterations
+from echelon.controller.machine.facts import IterationsMeasured, SizesCorrected
+from echelon.controller.machine.reports import MOST_ITERATIONS, MOST_SIZES
+from echelon.switches.telemetry.sizes import HostIteration
 from tests.echelon.control.world import World, ring, two_by_two
 
 FABRIC = two_by_two()

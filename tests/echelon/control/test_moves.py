@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.control.effects import AdvanceMove, Save, SetAlarm
-from echelon.control.errors import RefusedError
-from echelon.control.events import MoveLinks, TurnLinks
-from echelon.control.facts import LinksMoved, MoveFailed
-from echelon.control.rehearsal import ChangeOutcome
-from echelon.control.wiring import Wiring, ends_of, moved_to
-from echelon.fabric.load import FabricSpec, build_fabric
-from echelon.fabric.model import Fabric
+from echelon.controller.machine.effects import AdvanceMove, Save, SetAlarm
+from echelon.controller.machine.errors import RefusedError
+from echelon.controller.machine.events import MoveLinks, TurnLinks
+from echelon.controller.machine.facts import LinksMoved, MoveFailed
+from echelon.controller.machine.rehearsal import ChangeOutcome
+from echelon.controller.machine.wiring import Wiring, ends_of, moved_to
+from echelon.model.fabric.load import FabricSpec, build_fabric
+from echelon.model.fabric.model import Fabric
 from tests.echelon.control.adversary import MOVED, cables_of
 from tests.echelon.control.world import TWO_BY_TWO, World, ring, two_by_two
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from echelon.errors import RunError
 from echelon.lab.endhosts.emulator import TrainingEmulator
 from echelon.lab.scenarios.scenario import Background, Scenario
 from echelon.lab.virtual.run import run
-from echelon.lowering.identity import number_shims
-from echelon.policies import make_policy
-from echelon.targets.softswitch.virtual import VirtualTestbed
+from echelon.model.errors import RunError
+from echelon.planning.policies import make_policy
+from echelon.switches.lowering.identity import number_shims
+from echelon.switches.targets.softswitch.virtual import VirtualTestbed
 
 pytestmark = pytest.mark.io
 

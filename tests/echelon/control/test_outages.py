@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from echelon.control.effects import SetAlarm
-from echelon.control.facts import LinksDown, PlanAdopted
-from echelon.control.outages import LONGEST_S, START_S
-from echelon.fabric.model import Fabric
-from echelon.southbound.events import PortsChanged
+from echelon.controller.machine.effects import SetAlarm
+from echelon.controller.machine.facts import LinksDown, PlanAdopted
+from echelon.controller.machine.outages import LONGEST_S, START_S
+from echelon.model.fabric.model import Fabric
+from echelon.switches.southbound.events import PortsChanged
 from tests.echelon.control.world import World, entries_of, ring, two_by_two
 
 GRACE_S = 2.0

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.control.jobs import RegisteredJob, from_document
-from echelon.control.jobstore import ChosenPolicy
-from echelon.control.planning import DecisionDue, Planner, PlanningError, PlanRequest
-from echelon.fabric.load import FabricSpec, build_fabric
-from echelon.fabric.model import Fabric
-from echelon.lowering.capabilities import Capabilities
-from echelon.policies import policy_names
-from echelon.policies.base import NoParameters
-from echelon.policies.varys import Varys
-from echelon.targets.softswitch.capabilities import softswitch
+from echelon.controller.machine.jobs import RegisteredJob, from_document
+from echelon.controller.machine.jobstore import ChosenPolicy
+from echelon.controller.machine.planning import DecisionDue, Planner, PlanningError, PlanRequest
+from echelon.model.fabric.load import FabricSpec, build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.planning.policies import policy_names
+from echelon.planning.policies.base import NoParameters
+from echelon.planning.policies.varys import Varys
+from echelon.switches.lowering.capabilities import Capabilities
+from echelon.switches.targets.softswitch.capabilities import softswitch
 from tests.drawing import examples
 from tests.echelon.policies.registering import register
 from tests.echelon.service.lab import TWO_BY_TWO, ring

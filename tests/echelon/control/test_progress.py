@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from echelon.control.jobs import RegisteredJob
-from echelon.control.lines import JobLine, Progress, SwitchLine
-from echelon.plan import FlowPlan
-from echelon.rankings.fixed import Fixed
+from echelon.controller.machine.jobs import RegisteredJob
+from echelon.controller.machine.lines import JobLine, Progress, SwitchLine
+from echelon.planning.plan import FlowPlan
+from echelon.planning.rankings.fixed import Fixed
 from tests.drawing import examples
 
 JOBS = st.sampled_from(["a", "b", "c"])

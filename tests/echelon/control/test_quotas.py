@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from echelon.control.effects import Save
-from echelon.control.errors import RefusedError
-from echelon.control.events import RegisterJob
-from echelon.control.jobs import Quota, parse_job
+from echelon.controller.machine.effects import Save
+from echelon.controller.machine.errors import RefusedError
+from echelon.controller.machine.events import RegisterJob
+from echelon.controller.machine.jobs import Quota, parse_job
 from tests.echelon.control.world import World, ring, two_by_two
 
 FLOWS = 4

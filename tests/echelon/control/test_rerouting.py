@@ -11,16 +11,16 @@ from itertools import chain, combinations, pairwise
 
 import pytest
 
-from echelon.control.effects import SetAlarm
-from echelon.control.facts import OrderGivenUp
-from echelon.control.jobs import from_document
-from echelon.control.jobstore import ChosenPolicy
-from echelon.control.planning import Planned, Planner, PlanRequest
-from echelon.control.wiring import Wiring, moved_to
-from echelon.fabric.load import FabricSpec, build_fabric
-from echelon.fabric.model import Fabric
-from echelon.lowering.intent import Intent
-from echelon.targets.softswitch.capabilities import softswitch
+from echelon.controller.machine.effects import SetAlarm
+from echelon.controller.machine.facts import OrderGivenUp
+from echelon.controller.machine.jobs import from_document
+from echelon.controller.machine.jobstore import ChosenPolicy
+from echelon.controller.machine.planning import Planned, Planner, PlanRequest
+from echelon.controller.machine.wiring import Wiring, moved_to
+from echelon.model.fabric.load import FabricSpec, build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.switches.lowering.intent import Intent
+from echelon.switches.targets.softswitch.capabilities import softswitch
 from tests.echelon.control.world import World, ring, two_by_two
 from tests.echelon.service.moving import JOBS, OPPOSITE, TURNED
 from tests.echelon.service.moving import fabric as panel

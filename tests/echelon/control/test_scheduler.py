@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.control.planning import DecisionDue, decide
-from echelon.control.reactive import ActiveFlows
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.jobs.graph import EchelonFlow, Flow, FlowKey, Job
-from echelon.plan import Plan
-from echelon.policies.varys import Varys
-from echelon.rankings.fixed import Fixed
+from echelon.controller.machine.planning import DecisionDue, decide
+from echelon.controller.machine.reactive import ActiveFlows
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.jobs.graph import EchelonFlow, Flow, FlowKey, Job
+from echelon.planning.plan import Plan
+from echelon.planning.policies.varys import Varys
+from echelon.planning.rankings.fixed import Fixed
 from tests.drawing import examples
 
 FABRIC = Fabric(

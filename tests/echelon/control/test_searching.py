@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from echelon.control.effects import Improve, MakePlan, Save, SearchPlan, SetAlarm
-from echelon.control.facts import NoPlanChosen, PlanChosen, PredictionJudged, SearchEnded
-from echelon.control.jobstore import ChosenPolicy
-from echelon.control.planning import registered_policy
-from echelon.control.planning_turns import JUDGED, LONGEST_RETRY_S, SEARCH_RETRY_S
-from echelon.fabric.model import Fabric
-from echelon.plan import FlowPlan
-from echelon.policies import PlanError
-from echelon.policies.base import Choice, Prediction
-from echelon.policies.echelon.candidates import FAIR, CandidatePlan
-from echelon.policies.echelon.policy import Echelon
-from echelon.policies.echelon.search import PlanSearch
+from echelon.controller.machine.effects import Improve, MakePlan, Save, SearchPlan, SetAlarm
+from echelon.controller.machine.facts import NoPlanChosen, PlanChosen, PredictionJudged, SearchEnded
+from echelon.controller.machine.jobstore import ChosenPolicy
+from echelon.controller.machine.planning import registered_policy
+from echelon.controller.machine.planning_turns import JUDGED, LONGEST_RETRY_S, SEARCH_RETRY_S
+from echelon.model.fabric.model import Fabric
+from echelon.planning.plan import FlowPlan
+from echelon.planning.policies import PlanError
+from echelon.planning.policies.base import Choice, Prediction
+from echelon.planning.policies.echelon.candidates import FAIR, CandidatePlan
+from echelon.planning.policies.echelon.policy import Echelon
+from echelon.planning.policies.echelon.search import PlanSearch
 from tests.echelon.control.world import START, World, ring, two_by_two
 
 SRPT = CandidatePlan(policy="srpt")

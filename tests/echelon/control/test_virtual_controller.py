@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from echelon.errors import RunError
 from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.virtual.controller import VirtualController
 from echelon.lab.virtual.run import believed, run, sessions
-from echelon.policies import make_policy
-from echelon.southbound.errors import SouthboundError
-from echelon.targets import TARGETS
-from echelon.targets.softswitch.capabilities import softswitch
-from echelon.targets.softswitch.virtual import VirtualTestbed
+from echelon.model.errors import RunError
+from echelon.planning.policies import make_policy
+from echelon.switches.southbound.errors import SouthboundError
+from echelon.switches.targets import TARGETS
+from echelon.switches.targets.softswitch.capabilities import softswitch
+from echelon.switches.targets.softswitch.virtual import VirtualTestbed
 
 pytestmark = pytest.mark.io
 

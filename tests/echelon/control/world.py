@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from echelon.control.effects import (
+from echelon.controller.machine.effects import (
     AcknowledgeDigests,
     AdvanceMove,
     Answer,
@@ -33,8 +33,8 @@ from echelon.control.effects import (
     TimeAlone,
     UseTerm,
 )
-from echelon.control.errors import ServiceError, UnavailableError
-from echelon.control.events import (
+from echelon.controller.machine.errors import ServiceError, UnavailableError
+from echelon.controller.machine.events import (
     AwaitJob,
     ChangeRequest,
     ChoosePolicy,
@@ -56,21 +56,21 @@ from echelon.control.events import (
     Started,
     TermSaved,
 )
-from echelon.control.facts import Fact
-from echelon.control.jobs import parse_job
-from echelon.control.jobstore import ChosenPolicy
-from echelon.control.machine import Machine, Settings
-from echelon.control.planning import MakePolicy, Planner, registered_policy
-from echelon.control.records import Snapshot
-from echelon.fabric.load import FabricSpec, build_fabric
-from echelon.fabric.model import Fabric
-from echelon.jobs.spec import JobSpec
+from echelon.controller.machine.facts import Fact
+from echelon.controller.machine.jobs import parse_job
+from echelon.controller.machine.jobstore import ChosenPolicy
+from echelon.controller.machine.machine import Machine, Settings
+from echelon.controller.machine.planning import MakePolicy, Planner, registered_policy
+from echelon.controller.machine.records import Snapshot
 from echelon.lab.virtual.controller import MemoryStore
-from echelon.lowering.capabilities import Capabilities
-from echelon.lowering.intent import Intent, Part, TableEntry
-from echelon.p4program import constants
-from echelon.southbound.events import Acknowledged, SwitchChanged, SwitchConnected
-from echelon.targets.softswitch.capabilities import softswitch
+from echelon.model.fabric.load import FabricSpec, build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.spec import JobSpec
+from echelon.model.p4program import constants
+from echelon.switches.lowering.capabilities import Capabilities
+from echelon.switches.lowering.intent import Intent, Part, TableEntry
+from echelon.switches.southbound.events import Acknowledged, SwitchChanged, SwitchConnected
+from echelon.switches.targets.softswitch.capabilities import softswitch
 
 START, FINISH = constants()["EVENT_START"], constants()["EVENT_FINISH"]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.documents import DocumentError
-from echelon.jobs.analysis import (
+from echelon.model.documents import DocumentError
+from echelon.model.jobs.analysis import (
     GraphError,
     connections,
     earliest_start_s,
@@ -19,7 +19,7 @@ from echelon.jobs.analysis import (
     with_offsets,
     with_profile_error,
 )
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from tests.drawing import examples
 from tests.faults import coded
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.jobs.analysis import connections, earliest_start_s, topological_order
-from echelon.jobs.collectives import chunk_bytes, sent_chunk
-from echelon.jobs.graph import Job
-from echelon.jobs.paradigms.data import all_reduce
+from echelon.model.jobs.analysis import connections, earliest_start_s, topological_order
+from echelon.model.jobs.collectives import chunk_bytes, sent_chunk
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.paradigms.data import all_reduce
 from tests.drawing import examples
 
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.documents import parse_document
-from echelon.fabric.load import FabricSpec, build_fabric, load_fabric
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fabric.routing import NoRouteError, equal_cost_paths, next_hops, route, route_jobs
-from echelon.jobs.graph import Job
-from echelon.jobs.paradigms.data import all_reduce
+from echelon.model.documents import parse_document
+from echelon.model.fabric.load import FabricSpec, build_fabric, load_fabric
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.fabric.routing import NoRouteError, equal_cost_paths, next_hops, route, route_jobs
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.paradigms.data import all_reduce
 from tests.drawing import examples
 from tests.faults import coded
 

@@ -7,13 +7,13 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.jobs import build_job
-from echelon.jobs.analysis import (
+from echelon.model.jobs import build_job
+from echelon.model.jobs.analysis import (
     topological_order,
 )
-from echelon.jobs.graph import Job
-from echelon.jobs.pipelines import gpipe
-from echelon.jobs.spec import JobSpec
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.pipelines import gpipe
+from echelon.model.jobs.spec import JobSpec
 from tests.drawing import examples
 
 TIMES = st.fractions(0, 10, max_denominator=1000)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.quantities import (
+from echelon.model.quantities import (
     QuantityError,
     duration_s,
     duration_text,

@@ -13,11 +13,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from echelon.fabric.load import load_fabric
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fabric.routing import NoRouteError, Router, equal_cost_paths, next_hops, route_jobs
-from echelon.jobs.graph import Job
-from echelon.jobs.paradigms.data import all_reduce
+from echelon.model.fabric.load import load_fabric
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.fabric.routing import NoRouteError, Router, equal_cost_paths, next_hops, route_jobs
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.paradigms.data import all_reduce
 from tests.drawing import examples
 from tests.faults import coded
 

@@ -9,12 +9,6 @@ from pathlib import Path
 import pytest
 from reference import job_mix
 
-from echelon.documents import DocumentError
-from echelon.fabric.routing import route
-from echelon.fluid import alone_iteration_s
-from echelon.jobs import load_job
-from echelon.jobs.analysis import connections
-from echelon.jobs.graph import Job
 from echelon.lab.scenarios.scenario import (
     Background,
     Delay,
@@ -27,7 +21,13 @@ from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lab.traffic.models import Burst, Consistent, Long
 from echelon.lab.traffic.schedule import ScheduledFlow
 from echelon.lab.traffic.sizes import load_sizes
-from echelon.lowering.identity import SegmentIdentity, ShimIdentity
+from echelon.model.documents import DocumentError
+from echelon.model.fabric.routing import route
+from echelon.model.jobs import load_job
+from echelon.model.jobs.analysis import connections
+from echelon.model.jobs.graph import Job
+from echelon.planning.fluid import alone_iteration_s
+from echelon.switches.lowering.identity import SegmentIdentity, ShimIdentity
 
 ROOT = Path(__file__).parents[3]
 TOPOLOGIES = ROOT / "topologies"

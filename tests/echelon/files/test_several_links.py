@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.documents import DocumentError, parse_document
-from echelon.errors import RunError
-from echelon.fabric.builders import multi_rail, rail_optimised
-from echelon.fabric.load import FabricSpec, build_fabric
-from echelon.fabric.model import Fabric, NoRouteError
-from echelon.fabric.routing import Router, equal_cost_paths, next_hops
-from echelon.jobs.graph import Flow, Job
 from echelon.lab.hosts.run import check
 from echelon.lab.run import simulate
 from echelon.lab.scenarios.scenario import scenario_of
-from echelon.targets.virtual import CONNECTION, Interfaces
+from echelon.model.documents import DocumentError, parse_document
+from echelon.model.errors import RunError
+from echelon.model.fabric.builders import multi_rail, rail_optimised
+from echelon.model.fabric.load import FabricSpec, build_fabric
+from echelon.model.fabric.model import Fabric, NoRouteError
+from echelon.model.fabric.routing import Router, equal_cost_paths, next_hops
+from echelon.model.jobs.graph import Flow, Job
+from echelon.switches.targets.virtual import CONNECTION, Interfaces
 from tests.drawing import examples
 
 RAILS = multi_rail(4, 2, rate_bps=20_000_000)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 
-from echelon.documents import DocumentError, parse_document
-from echelon.jobs import build_job
-from echelon.jobs.analysis import connections
-from echelon.jobs.spec import JobSpec, make_job_spec
+from echelon.model.documents import DocumentError, parse_document
+from echelon.model.jobs import build_job
+from echelon.model.jobs.analysis import connections
+from echelon.model.jobs.spec import JobSpec, make_job_spec
 from tests.drawing import examples
 from tests.echelon.jobs.documents import job_documents
 

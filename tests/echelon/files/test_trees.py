@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.fabric.builders import fat_tree, leaf_spine, rail_optimised
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import BREAK, Fabric, NoRouteError, Path, root_of
-from echelon.fabric.routing import Router
-from echelon.fluid import simulate
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.jobs.spec import make_job_spec
-from echelon.lowering.capabilities import LoweringError
-from echelon.lowering.identity import identities_of, number_shims
-from echelon.paths import FlowPaths, links_of
-from echelon.policies.registry import make_policy
+from echelon.model.fabric.builders import fat_tree, leaf_spine, rail_optimised
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import BREAK, Fabric, NoRouteError, Path, root_of
+from echelon.model.fabric.routing import Router
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.model.jobs.spec import make_job_spec
+from echelon.planning.fluid import simulate
+from echelon.planning.paths import FlowPaths, links_of
+from echelon.planning.policies.registry import make_policy
+from echelon.switches.lowering.capabilities import LoweringError
+from echelon.switches.lowering.identity import identities_of, number_shims
 from tests.drawing import examples
 
 FABRICS = {

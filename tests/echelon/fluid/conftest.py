@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fluid import native
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.fluid import native
 from tests.engines import ENGINES
 
 

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.allocation import ActiveFlow, Allocation
-from echelon.execution import IterationRecord, Span
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fluid import alone_runs, run_alone
-from echelon.fluid.alone_runs import AloneRuns
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.jobs.paradigms.data import all_reduce
-from echelon.jobs.pipelines import gpipe
-from echelon.plan import LEVELS, Plan, QueuePlan
-from echelon.policies.fifo import Fifo
-from echelon.policies.filling import ZERO, fill_in_order, residual_of
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.model.jobs.paradigms.data import all_reduce
+from echelon.model.jobs.pipelines import gpipe
+from echelon.planning.allocation import ActiveFlow, Allocation
+from echelon.planning.execution import IterationRecord, Span
+from echelon.planning.fluid import alone_runs, run_alone
+from echelon.planning.fluid.alone_runs import AloneRuns
+from echelon.planning.plan import LEVELS, Plan, QueuePlan
+from echelon.planning.policies.fifo import Fifo
+from echelon.planning.policies.filling import ZERO, fill_in_order, residual_of
 from tests.drawing import examples
 from tests.reference.exact_fluid import simulate_exactly
 

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.wide
 
 RUN = """
 from pathlib import Path
-from echelon.fluid import native, simulate
-from echelon.policies import make_policy
+from echelon.planning.fluid import native, simulate
+from echelon.planning.policies import make_policy
 from echelon.lab.scenarios.scenario import load_scenario
 
 scenario = load_scenario(Path("topologies/scenarios/shared_link.yaml"))

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.execution import tardiness_s
-from echelon.fabric.model import Fabric
-from echelon.fluid import simulate
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.policies import make_policy
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.execution import tardiness_s
+from echelon.planning.fluid import simulate
+from echelon.planning.policies import make_policy
 from tests.drawing import examples
 
 UNIT_BYTES = 1_000_000

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.execution import (
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.execution import (
     Instruction,
     IterationFinished,
     JobExecution,
@@ -17,7 +18,6 @@ from echelon.execution import (
     StartFlow,
     tardiness_s,
 )
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from tests.drawing import examples
 
 ONE = Fraction(1)

@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.allocation import ActiveFlow, Allocation, Link, Number
-from echelon.execution import JobRecord
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fluid import BackgroundFlow, Windows, native, simulate
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lab.endhosts.shim import ACK_BYTES
 from echelon.lab.scenarios.scenario import load_scenario
-from echelon.plan import Plan
-from echelon.policies import make_policy
-from echelon.policies.base import Policy
-from echelon.rankings.base import Execution, Rank, Ranking
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.allocation import ActiveFlow, Allocation, Link, Number
+from echelon.planning.execution import JobRecord
+from echelon.planning.fluid import BackgroundFlow, Windows, native, simulate
+from echelon.planning.plan import Plan
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.base import Policy
+from echelon.planning.rankings.base import Execution, Rank, Ranking
 from tests.drawing import examples
 from tests.needs import needs
 from tests.reference.exact_fluid import simulate_exactly

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.allocation import ActiveFlow, Allocation, Link
-from echelon.fabric.model import Fabric
-from echelon.fluid import BackgroundFlow, alone_iteration_s, simulate
-from echelon.fluid.sharing import TOLERANCE
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.policies import make_policy
-from echelon.policies.base import Policy
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.allocation import ActiveFlow, Allocation, Link
+from echelon.planning.fluid import BackgroundFlow, alone_iteration_s, simulate
+from echelon.planning.fluid.sharing import TOLERANCE
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.base import Policy
 from tests.drawing import examples
 
 HOSTS = 4

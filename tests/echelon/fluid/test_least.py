@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.fabric.builders import (
+from echelon.lab.scenarios.results import alone_iterations_s
+from echelon.lab.scenarios.scenario import load_scenario
+from echelon.model.fabric.builders import (
     clos,
     dragonfly,
     dumbbell,
@@ -23,16 +25,14 @@ from echelon.fabric.builders import (
     rail_optimised,
     torus,
 )
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric
-from echelon.fluid import run_alone, simulate
-from echelon.fluid.least import jackson, least_iterations_s, parts
-from echelon.jobs.graph import ComputeUnit, Flow, Job
-from echelon.lab.scenarios.results import alone_iterations_s
-from echelon.lab.scenarios.scenario import load_scenario
-from echelon.plan import PlanError
-from echelon.policies import make_policy
-from echelon.policies.registry import own_policy_names
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import ComputeUnit, Flow, Job
+from echelon.planning.fluid import run_alone, simulate
+from echelon.planning.fluid.least import jackson, least_iterations_s, parts
+from echelon.planning.plan import PlanError
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.registry import own_policy_names
 from tests.drawing import examples
 from tests.echelon.fluid.test_alone import any_job, fabrics
 

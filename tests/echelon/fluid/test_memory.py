@@ -11,12 +11,12 @@ from typing import Literal
 import pytest
 from reference import tardiness_with_memory as model
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fabric.routing import PathChooser
-from echelon.fluid import alone_iteration_s, simulate
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.plan import Plan, QueuePlan
-from echelon.policies import make_policy
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.fabric.routing import PathChooser
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.fluid import alone_iteration_s, simulate
+from echelon.planning.plan import Plan, QueuePlan
+from echelon.planning.policies import make_policy
 
 BYTES = 1_000_000
 """The bytes that a slow link carries in a second; a unit of the model's time is a second here."""

@@ -11,10 +11,10 @@ import pytest
 from reference import job_mix
 from reference.job_mix import MixedJob
 
-from echelon.fabric.model import Fabric
-from echelon.fluid import alone_iteration_s, simulate
-from echelon.jobs.graph import Job
-from echelon.policies import make_policy
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import Job
+from echelon.planning.fluid import alone_iteration_s, simulate
+from echelon.planning.policies import make_policy
 
 BYTES = 1_000_000
 """The bytes that a slot of the model's link carries; a slot is a second here."""

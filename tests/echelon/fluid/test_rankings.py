@@ -8,15 +8,15 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.fabric.model import Fabric
-from echelon.fluid import simulate
-from echelon.jobs.graph import Flow, Job
-from echelon.plan import LEVELS, Plan, QueuePlan
-from echelon.policies import make_policy
-from echelon.rankings.attained import Attained
-from echelon.rankings.base import Ranking
-from echelon.rankings.fixed import Fixed
-from echelon.rankings.window import Window
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import Flow, Job
+from echelon.planning.fluid import simulate
+from echelon.planning.plan import LEVELS, Plan, QueuePlan
+from echelon.planning.policies import make_policy
+from echelon.planning.rankings.attained import Attained
+from echelon.planning.rankings.base import Ranking
+from echelon.planning.rankings.fixed import Fixed
+from echelon.planning.rankings.window import Window
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.fluid.sharing import TOLERANCE, SharedPort, Sharer, shared_rates
-from echelon.plan import LEVELS, QueuePlan
+from echelon.planning.fluid.sharing import TOLERANCE, SharedPort, Sharer, shared_rates
+from echelon.planning.plan import LEVELS, QueuePlan
 from tests.drawing import examples
 
 

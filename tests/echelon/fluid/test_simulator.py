@@ -8,15 +8,15 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.allocation import ActiveFlow, Allocation
-from echelon.execution import Span
-from echelon.fabric.model import Fabric
-from echelon.fluid import BackgroundFlow, FluidError, alone_iteration_s, simulate
-from echelon.jobs.analysis import with_profile_error
-from echelon.jobs.graph import EchelonFlow, Flow, Job
-from echelon.plan import Plan
-from echelon.policies import PlanError, make_policy
-from echelon.policies.fifo import Fifo
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.analysis import with_profile_error
+from echelon.model.jobs.graph import EchelonFlow, Flow, Job
+from echelon.planning.allocation import ActiveFlow, Allocation
+from echelon.planning.execution import Span
+from echelon.planning.fluid import BackgroundFlow, FluidError, alone_iteration_s, simulate
+from echelon.planning.plan import Plan
+from echelon.planning.policies import PlanError, make_policy
+from echelon.planning.policies.fifo import Fifo
 from tests.faults import coded
 
 HALF = Fraction(1, 2)

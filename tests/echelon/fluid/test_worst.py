@@ -14,11 +14,11 @@ from statistics import mean
 
 import pytest
 
-from echelon.fluid import FluidResult, alone_iteration_s, simulate
-from echelon.jobs.analysis import with_profile_error
-from echelon.jobs.graph import Job
 from echelon.lab.scenarios.scenario import Scenario, load_scenario
-from echelon.policies import make_policy
+from echelon.model.jobs.analysis import with_profile_error
+from echelon.model.jobs.graph import Job
+from echelon.planning.fluid import FluidResult, alone_iteration_s, simulate
+from echelon.planning.policies import make_policy
 
 TESTS = Path(__file__).parents[2]
 WORST = ["worst_1263", "worst_1348", "worst_1550", "worst_1580", "hybrid"]

@@ -7,11 +7,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from echelon.jobs.collectives import ALL_REDUCES
-from echelon.jobs.combinators import Step
-from echelon.jobs.free import FreeGraph
-from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow
-from echelon.quantities import duration_text, rate_text, size_text
+from echelon.model.jobs.collectives import ALL_REDUCES
+from echelon.model.jobs.combinators import Step
+from echelon.model.jobs.free import FreeGraph
+from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, Flow
+from echelon.model.quantities import duration_text, rate_text, size_text
 
 TIMES = st.integers(0, 3000).map(lambda ms: f"{ms} ms")
 

@@ -7,10 +7,10 @@ from typing import get_args
 
 import pytest
 
-from echelon.jobs import algorithms, collectives
-from echelon.jobs.algorithms import ALL_REDUCES, OPERATIONS, AllReduceName
+from echelon.model.jobs import algorithms, collectives
+from echelon.model.jobs.algorithms import ALL_REDUCES, OPERATIONS, AllReduceName
 
-OWN = "echelon.jobs.collectives"
+OWN = "echelon.model.jobs.collectives"
 
 
 def registered(monkeypatch: pytest.MonkeyPatch, **entries: str) -> dict[str, dict[str, collectives.Algorithm]]:

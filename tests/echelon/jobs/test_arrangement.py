@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.jobs.analysis import topological_order
-from echelon.jobs.arrangement import arrange
-from echelon.jobs.combinators import Block, Step, collective, compute, parallel, replicate, series
-from echelon.jobs.free import FreeGraph
-from echelon.jobs.graph import CollectiveStep, ComputeUnit, Flow, IterationGraph, Job
-from echelon.jobs.paradigms.data import bucketed_all_reduce
-from echelon.jobs.pipelines import gpipe, one_f_one_b
+from echelon.model.jobs.analysis import topological_order
+from echelon.model.jobs.arrangement import arrange
+from echelon.model.jobs.combinators import Block, Step, collective, compute, parallel, replicate, series
+from echelon.model.jobs.free import FreeGraph
+from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, Flow, IterationGraph, Job
+from echelon.model.jobs.paradigms.data import bucketed_all_reduce
+from echelon.model.jobs.pipelines import gpipe, one_f_one_b
 from tests.drawing import examples
 from tests.echelon.jobs.test_free_graphs import free_graphs
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.fluid import alone_iteration_s, simulate
-from echelon.jobs.analysis import earliest_start_s
-from echelon.jobs.collectives import chunk_bytes, sent_chunk
-from echelon.jobs.graph import Job
-from echelon.jobs.paradigms.data import all_reduce, bucketed_all_reduce
-from echelon.policies import make_policy
+from echelon.model.jobs.analysis import earliest_start_s
+from echelon.model.jobs.collectives import chunk_bytes, sent_chunk
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.paradigms.data import all_reduce, bucketed_all_reduce
+from echelon.planning.fluid import alone_iteration_s, simulate
+from echelon.planning.policies import make_policy
 from tests.drawing import examples
 from tests.echelon.fluid.conftest import build_star
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.jobs.analysis import connections, earliest_start_s, topological_order
-from echelon.jobs.collectives import (
+from echelon.model.jobs.analysis import connections, earliest_start_s, topological_order
+from echelon.model.jobs.collectives import (
     ALL_REDUCES,
     Algorithm,
     AllReduce,
@@ -25,7 +25,7 @@ from echelon.jobs.collectives import (
     chunks_bytes,
     pair_bytes,
 )
-from echelon.jobs.graph import EchelonFlow, Job
+from echelon.model.jobs.graph import EchelonFlow, Job
 from tests.drawing import examples
 
 SUMS: dict[str, AllReduce] = {

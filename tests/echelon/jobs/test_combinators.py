@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.jobs.collectives import ALL_REDUCES, Collective
-from echelon.jobs.combinators import Block, Step, compute, flow, parallel, replicate, series
-from echelon.jobs.free import ranks_of
-from echelon.jobs.graph import CollectiveStep, ComputeUnit, GraphError
-from echelon.jobs.ranked import Mesh
+from echelon.model.jobs.collectives import ALL_REDUCES, Collective
+from echelon.model.jobs.combinators import Block, Step, compute, flow, parallel, replicate, series
+from echelon.model.jobs.free import ranks_of
+from echelon.model.jobs.graph import CollectiveStep, ComputeUnit, GraphError
+from echelon.model.jobs.ranked import Mesh
 from tests.drawing import examples
 
 EMPTY = parallel()

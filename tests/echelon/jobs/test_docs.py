@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from echelon.documents import parse_document
-from echelon.jobs.paradigm import registered
-from echelon.jobs.spec import JobSpec
+from echelon.model.documents import parse_document
+from echelon.model.jobs.paradigm import registered
+from echelon.model.jobs.spec import JobSpec
 
 PAGE = (Path(__file__).parents[3] / "docs" / "jobs.md").read_text(encoding="utf-8")
 BLOCKS = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)]

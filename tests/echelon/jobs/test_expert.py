@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.documents import DocumentError, parse_document
-from echelon.jobs import build_job
-from echelon.jobs.analysis import earliest_start_s
-from echelon.jobs.graph import Job
-from echelon.jobs.spec import JobSpec
+from echelon.model.documents import DocumentError, parse_document
+from echelon.model.jobs import build_job
+from echelon.model.jobs.analysis import earliest_start_s
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.spec import JobSpec
 from echelon_example_plugins.mixture_of_experts import mixture_of_experts
 from tests.drawing import examples
 

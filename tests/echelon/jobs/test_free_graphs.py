@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.documents import DocumentError, parse_document
-from echelon.jobs import build_job
-from echelon.jobs.analysis import earliest_start_s
-from echelon.jobs.collectives import OPERATIONS
-from echelon.jobs.combinators import Step
-from echelon.jobs.free import FreeGraph, ranks_of
-from echelon.jobs.graph import LOCAL, CollectiveStep, ComputeUnit, Flow, Job
-from echelon.jobs.spec import JobSpec
+from echelon.model.documents import DocumentError, parse_document
+from echelon.model.jobs import build_job
+from echelon.model.jobs.analysis import earliest_start_s
+from echelon.model.jobs.collectives import OPERATIONS
+from echelon.model.jobs.combinators import Step
+from echelon.model.jobs.free import FreeGraph, ranks_of
+from echelon.model.jobs.graph import LOCAL, CollectiveStep, ComputeUnit, Flow, Job
+from echelon.model.jobs.spec import JobSpec
 from tests.drawing import examples
 from tests.echelon.jobs.documents import graph_section
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.documents import DocumentError, parse_document
-from echelon.fluid.simulator import simulate
-from echelon.jobs import build_job
-from echelon.jobs.analysis import earliest_start_s
-from echelon.jobs.graph import Job
-from echelon.jobs.spec import JobSpec
-from echelon.policies import make_policy
+from echelon.model.documents import DocumentError, parse_document
+from echelon.model.jobs import build_job
+from echelon.model.jobs.analysis import earliest_start_s
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.spec import JobSpec
+from echelon.planning.fluid.simulator import simulate
+from echelon.planning.policies import make_policy
 from tests.drawing import examples
 from tests.echelon.fluid.conftest import build_star
 
@@ -64,7 +64,8 @@ def test_all_gathers_that_are_prefetched_follow_equation_7(
     )
     gathers, scatters = job.echelonflows
     gaps = [late - early for early, late in pairwise(sorted(set(gathers.offsets_s)))]
-    # The last forward time is what `echelon.jobs.arrangement` counts instead of the backward time that is printed.
+    # The last forward time is what `echelon.model.jobs.arrangement` counts instead of the backward time that is
+    # printed.
     assert gaps == [Fraction(forward, 1000)] * layers + [Fraction(backward, 1000)] * (layers - 1)
     assert len(gathers.flows) == 2 * layers * 3
     assert scatters.is_coflow

@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 
 import echelon
-from echelon.jobs import build_job
-from echelon.jobs.collectives import Gloo, Round
-from echelon.jobs.spec import JobSpec, make_job_spec
+from echelon.model.jobs import build_job
+from echelon.model.jobs.collectives import Gloo, Round
+from echelon.model.jobs.spec import JobSpec, make_job_spec
 
 RANKS = [2, 3, 4, 7]
 SIZE = 10**6

@@ -11,11 +11,11 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.documents import parse_document
-from echelon.jobs import build_job
-from echelon.jobs.analysis import connections, earliest_start_s, topological_order
-from echelon.jobs.graph import ComputeUnit, Flow, Job
-from echelon.jobs.spec import JobSpec
+from echelon.model.documents import parse_document
+from echelon.model.jobs import build_job
+from echelon.model.jobs.analysis import connections, earliest_start_s, topological_order
+from echelon.model.jobs.graph import ComputeUnit, Flow, Job
+from echelon.model.jobs.spec import JobSpec
 from tests.drawing import examples
 from tests.echelon.jobs.documents import job_documents
 

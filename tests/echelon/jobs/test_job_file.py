@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from echelon.control.jobs import check_hosts
-from echelon.documents import DocumentError, parse_document
-from echelon.fabric.load import FabricSpec, build_fabric
-from echelon.jobs.spec import JobSpec
+from echelon.controller.machine.jobs import check_hosts
 from echelon.lab.scenarios.scenario import ScenarioSpec
+from echelon.model.documents import DocumentError, parse_document
+from echelon.model.fabric.load import FabricSpec, build_fabric
+from echelon.model.jobs.spec import JobSpec
 
 SECTIONS: dict[str, dict[str, object]] = {
     "data": {"forward": "50 ms", "backward": "100 ms", "buckets": 8, "gradient": "5 MB"},

@@ -11,10 +11,10 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations, product
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fluid.alone import alone_iteration_s
-from echelon.jobs.graph import EchelonFlow, Job
-from echelon.jobs.pipelines import one_f_one_b
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.jobs.graph import EchelonFlow, Job
+from echelon.model.jobs.pipelines import one_f_one_b
+from echelon.planning.fluid.alone import alone_iteration_s
 from tests.echelon.jobs.test_mesh_paradigm import job_of
 
 SHARED_BPS, HOST_BPS = 8_000, 32_000

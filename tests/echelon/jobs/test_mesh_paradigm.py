@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.documents import DocumentError, parse_document
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fluid import alone_iteration_s
-from echelon.jobs import build_job
-from echelon.jobs.analysis import earliest_start_s
-from echelon.jobs.graph import Job
-from echelon.jobs.pipelines import SCHEDULES, gpipe, one_f_one_b
-from echelon.jobs.spec import JobSpec
+from echelon.model.documents import DocumentError, parse_document
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.jobs import build_job
+from echelon.model.jobs.analysis import earliest_start_s
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.pipelines import SCHEDULES, gpipe, one_f_one_b
+from echelon.model.jobs.spec import JobSpec
+from echelon.planning.fluid import alone_iteration_s
 from tests.drawing import examples
 
 POSITIVE = st.integers(1, 50)

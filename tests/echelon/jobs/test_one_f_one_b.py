@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.fluid import simulate
-from echelon.jobs.analysis import earliest_start_s
-from echelon.jobs.graph import IterationGraph, Job
-from echelon.jobs.pipelines import gpipe, one_f_one_b, one_f_one_b_passes
-from echelon.policies import make_policy
+from echelon.model.jobs.analysis import earliest_start_s
+from echelon.model.jobs.graph import IterationGraph, Job
+from echelon.model.jobs.pipelines import gpipe, one_f_one_b, one_f_one_b_passes
+from echelon.planning.fluid import simulate
+from echelon.planning.policies import make_policy
 from tests.drawing import examples
 from tests.echelon.fluid.conftest import build_star
 

@@ -13,12 +13,12 @@ from random import Random
 
 import pytest
 
-from echelon.documents import DocumentError, parse_document
-from echelon.jobs import build_job
-from echelon.jobs.analysis import connections, with_profile_error
-from echelon.jobs.graph import GraphError, limited_work
-from echelon.jobs.paradigm import registered
-from echelon.jobs.spec import UNBUILT, JobSpec
+from echelon.model.documents import DocumentError, parse_document
+from echelon.model.jobs import build_job
+from echelon.model.jobs.analysis import connections, with_profile_error
+from echelon.model.jobs.graph import GraphError, limited_work
+from echelon.model.jobs.paradigm import registered
+from echelon.model.jobs.spec import UNBUILT, JobSpec
 from tests.soak.work import SECTIONS, job_file
 
 EXAMPLES = {
@@ -80,12 +80,12 @@ def test_steps_say_themselves_what_they_are() -> None:
 FOREIGN = '''
 from fractions import Fraction
 
-from echelon.documents import Duration, Size
-from echelon.jobs.collectives import Collective
-from echelon.jobs.collectives import AllToAll
-from echelon.jobs.combinators import compute, replicate, series
-from echelon.jobs.graph import EchelonFlow
-from echelon.jobs.paradigm import Paradigm
+from echelon.model.documents import Duration, Size
+from echelon.model.jobs.collectives import Collective
+from echelon.model.jobs.collectives import AllToAll
+from echelon.model.jobs.combinators import compute, replicate, series
+from echelon.model.jobs.graph import EchelonFlow
+from echelon.model.jobs.paradigm import Paradigm
 
 
 class Shuffle(Paradigm):

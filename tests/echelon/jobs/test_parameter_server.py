@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fluid import simulate
-from echelon.jobs.analysis import connections, earliest_start_s
-from echelon.jobs.graph import Job
-from echelon.jobs.paradigms.parameter_server import parameter_server
-from echelon.policies import make_policy
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.jobs.analysis import connections, earliest_start_s
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.paradigms.parameter_server import parameter_server
+from echelon.planning.fluid import simulate
+from echelon.planning.policies import make_policy
 from tests.drawing import examples
 
 TIMES = st.fractions(0, 10, max_denominator=100)

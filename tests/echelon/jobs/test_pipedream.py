@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.documents import DocumentError
-from echelon.fluid import alone_iteration_s
-from echelon.jobs import build_job
-from echelon.jobs.graph import Job
-from echelon.jobs.pipelines import one_f_one_b, versions
-from echelon.jobs.spec import make_job_spec
+from echelon.model.documents import DocumentError
+from echelon.model.jobs import build_job
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.pipelines import one_f_one_b, versions
+from echelon.model.jobs.spec import make_job_spec
+from echelon.planning.fluid import alone_iteration_s
 from tests.drawing import examples
 from tests.echelon.fluid.conftest import build_star
 

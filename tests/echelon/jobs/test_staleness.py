@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.documents import DocumentError
-from echelon.fabric.load import load_fabric
-from echelon.fluid import alone_iteration_s, simulate
-from echelon.jobs import build_job
-from echelon.jobs.analysis import with_offsets
-from echelon.jobs.graph import Job
-from echelon.jobs.paradigms.data import bucketed_all_reduce
-from echelon.jobs.spec import make_job_spec
-from echelon.policies import make_policy
+from echelon.model.documents import DocumentError
+from echelon.model.fabric.load import load_fabric
+from echelon.model.jobs import build_job
+from echelon.model.jobs.analysis import with_offsets
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.paradigms.data import bucketed_all_reduce
+from echelon.model.jobs.spec import make_job_spec
+from echelon.planning.fluid import alone_iteration_s, simulate
+from echelon.planning.policies import make_policy
 from tests.drawing import examples
 from tests.echelon.fluid.conftest import build_star
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from echelon.fabric.builders import leaf_spine, one_tor
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric
-from echelon.jobs.graph import Job
-from echelon.jobs.paradigms.data import all_reduce
-from echelon.lowering.identity import number_shims
-from echelon.lowering.lower import Lowering, LoweringError
-from echelon.plan import Plan, QueuePlan
-from echelon.policies import make_policy
-from echelon.policies.levels import MIN_SHARE, strict
-from echelon.rankings.deadline import Deadline
-from echelon.rankings.in_switches import RankingAction, SwitchNumbers
-from echelon.targets import TARGETS
+from echelon.model.fabric.builders import leaf_spine, one_tor
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.paradigms.data import all_reduce
+from echelon.planning.plan import Plan, QueuePlan
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.levels import MIN_SHARE, strict
+from echelon.planning.rankings.deadline import Deadline
+from echelon.planning.rankings.in_switches import RankingAction, SwitchNumbers
+from echelon.switches.lowering.identity import number_shims
+from echelon.switches.lowering.lower import Lowering, LoweringError
+from echelon.switches.targets import TARGETS
 
 DSCP = TARGETS["dscp"].capabilities(TARGETS["dscp"].options())
 SOFTSWITCH = TARGETS["softswitch"].capabilities(TARGETS["softswitch"].options())

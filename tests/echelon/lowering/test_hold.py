@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.lowering.capabilities import OuterQueues
-from echelon.lowering.identity import ShimIdentity
-from echelon.lowering.intent import Intent, Part, QueueSetting
-from echelon.lowering.lower import Lowering, lower
-from echelon.lowering.parts import PROMOTION, hold_us
-from echelon.p4program import constants
-from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
-from echelon.rankings.deadline import Deadline
-from echelon.targets.bmv2.htb import Port, bmv2, tree_of
-from echelon.targets.softswitch.capabilities import softswitch
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.p4program import constants
+from echelon.planning.plan import LEVELS, FlowPlan, Plan, QueuePlan
+from echelon.planning.rankings.deadline import Deadline
+from echelon.switches.lowering.capabilities import OuterQueues
+from echelon.switches.lowering.identity import ShimIdentity
+from echelon.switches.lowering.intent import Intent, Part, QueueSetting
+from echelon.switches.lowering.lower import Lowering, lower
+from echelon.switches.lowering.parts import PROMOTION, hold_us
+from echelon.switches.targets.bmv2.htb import Port, bmv2, tree_of
+from echelon.switches.targets.softswitch.capabilities import softswitch
 
 FOREVER = constants()["HOLD_FOREVER"]
 RATES_BPS = {1: 10_000_000, 2: 40_000_000}

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.documents import parse_document
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.jobs import build_job
-from echelon.jobs.analysis import connections
-from echelon.jobs.graph import Flow, Job
-from echelon.jobs.spec import JobSpec
-from echelon.lowering.identity import SegmentIdentity, ShimIdentity, identities_of, number_shims
-from echelon.lowering.lower import Lowering, LoweringError
-from echelon.policies import make_policy
-from echelon.targets.softswitch.capabilities import softswitch
+from echelon.model.documents import parse_document
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.jobs import build_job
+from echelon.model.jobs.analysis import connections
+from echelon.model.jobs.graph import Flow, Job
+from echelon.model.jobs.spec import JobSpec
+from echelon.planning.policies import make_policy
+from echelon.switches.lowering.identity import SegmentIdentity, ShimIdentity, identities_of, number_shims
+from echelon.switches.lowering.lower import Lowering, LoweringError
+from echelon.switches.targets.softswitch.capabilities import softswitch
 from tests.drawing import examples
 from tests.faults import coded
 

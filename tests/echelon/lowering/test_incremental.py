@@ -12,15 +12,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
-from echelon.lowering.intent import Intent, Interval, Part, TableEntry
-from echelon.lowering.lower import Lowering, LoweringError, lower
-from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
-from echelon.rankings.base import Ranking
-from echelon.rankings.deadline import Deadline
-from echelon.rankings.fixed import Fixed
-from echelon.targets.softswitch.capabilities import softswitch
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.planning.plan import LEVELS, FlowPlan, Plan, QueuePlan
+from echelon.planning.rankings.base import Ranking
+from echelon.planning.rankings.deadline import Deadline
+from echelon.planning.rankings.fixed import Fixed
+from echelon.switches.lowering.identity import Identity, SegmentIdentity, ShimIdentity
+from echelon.switches.lowering.intent import Intent, Interval, Part, TableEntry
+from echelon.switches.lowering.lower import Lowering, LoweringError, lower
+from echelon.switches.targets.softswitch.capabilities import softswitch
 from tests.drawing import examples
 from tests.faults import coded
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from echelon.jobs import build_job
-from echelon.jobs.spec import make_job_spec
-from echelon.lowering.limits import limits
+from echelon.model.jobs import build_job
+from echelon.model.jobs.spec import make_job_spec
+from echelon.switches.lowering.limits import limits
 
 DATA = {"parallelism": "data", "data": {"compute": "1 ms", "gradient": "1 MB"}}
 PORTS = {"by": "bytes", "source_port": 5001, "destination_port": 5002}

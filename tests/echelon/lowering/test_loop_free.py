@@ -18,19 +18,19 @@ from finsy import P4Schema
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
-from echelon.lowering.intent import Intent, TableEntry
-from echelon.lowering.loop_free import LastPlan, LoopFreeOrder, reroutes
-from echelon.lowering.lower import Lowering
-from echelon.p4program import program
-from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
-from echelon.rankings.deadline import Deadline
-from echelon.rankings.fixed import Fixed
-from echelon.southbound.codec import Codec
-from echelon.southbound.encoding import EncodedEntry, UpdateKind
-from echelon.southbound.reconcile import difference
-from echelon.targets.softswitch.capabilities import softswitch
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.p4program import program
+from echelon.planning.plan import LEVELS, FlowPlan, Plan, QueuePlan
+from echelon.planning.rankings.deadline import Deadline
+from echelon.planning.rankings.fixed import Fixed
+from echelon.switches.lowering.identity import Identity, SegmentIdentity, ShimIdentity
+from echelon.switches.lowering.intent import Intent, TableEntry
+from echelon.switches.lowering.loop_free import LastPlan, LoopFreeOrder, reroutes
+from echelon.switches.lowering.lower import Lowering
+from echelon.switches.southbound.codec import Codec
+from echelon.switches.southbound.encoding import EncodedEntry, UpdateKind
+from echelon.switches.southbound.reconcile import difference
+from echelon.switches.targets.softswitch.capabilities import softswitch
 from tests.drawing import examples
 from tests.reference.walk import Packet, Tables, faults, match_of, next_nodes, tables_of
 

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.lowering.capabilities import Capabilities, VirtualQueueMarks
-from echelon.lowering.identity import SegmentIdentity, ShimIdentity
-from echelon.lowering.intent import ActionCall, Intent, Interval, TableEntry
-from echelon.lowering.lower import LoweringError, lower
-from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
-from echelon.policies import make_policy
-from echelon.rankings.deadline import Deadline
-from echelon.rankings.fixed import Fixed
-from echelon.targets.softswitch.capabilities import softswitch
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.plan import LEVELS, FlowPlan, Plan, QueuePlan
+from echelon.planning.policies import make_policy
+from echelon.planning.rankings.deadline import Deadline
+from echelon.planning.rankings.fixed import Fixed
+from echelon.switches.lowering.capabilities import Capabilities, VirtualQueueMarks
+from echelon.switches.lowering.identity import SegmentIdentity, ShimIdentity
+from echelon.switches.lowering.intent import ActionCall, Intent, Interval, TableEntry
+from echelon.switches.lowering.lower import LoweringError, lower
+from echelon.switches.targets.softswitch.capabilities import softswitch
 from echelon_tofino.target.capabilities import tofino
 from tests.faults import coded
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from echelon.lowering.numbering import ExhaustedError, JobNumbers, Numbering, NumberKind, Pool
+from echelon.switches.lowering.numbering import ExhaustedError, JobNumbers, Numbering, NumberKind, Pool
 from tests.drawing import examples
 from tests.faults import coded
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.lowering.intent import Interval, Prefix, prefixes
+from echelon.switches.lowering.intent import Interval, Prefix, prefixes
 
 
 def _values(prefix: Prefix, bits: int) -> range:

@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from echelon.lab.scenarios.scenario import load_scenario
-from echelon.p4program import constants
-from echelon.policies.echelon.candidates import RULES, CandidatePlan
-from echelon.rankings.attained import Attained
-from echelon.rankings.deadline import Deadline, Relative
-from echelon.rankings.in_switches import TICKS, LevelProfile, RankShifts, Units
-from echelon.rankings.window import Window
+from echelon.model.p4program import constants
+from echelon.planning.policies.echelon.candidates import RULES, CandidatePlan
+from echelon.planning.rankings.attained import Attained
+from echelon.planning.rankings.deadline import Deadline, Relative
+from echelon.planning.rankings.in_switches import TICKS, LevelProfile, RankShifts, Units
+from echelon.planning.rankings.window import Window
 
 WIDE = Units(offset_bits=31, key_bits=32)
 NARROW = Units(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from echelon.allocation import ActiveFlow, Allocator, Number
+from echelon.planning.allocation import ActiveFlow, Allocator, Number
 
 
 def completions(policy: Allocator, flows: Sequence[ActiveFlow]) -> dict[str, Number]:

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.allocation import ActiveFlow, Link
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.planning.allocation import ActiveFlow, Link
 
 
 def build_active(

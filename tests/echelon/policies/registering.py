@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from echelon.policies import registry
+from echelon.planning.policies import registry
 
 
 class Registered(EntryPoint):

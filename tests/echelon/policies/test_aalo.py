@@ -8,13 +8,13 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.allocation import ActiveFlow, Link
-from echelon.fabric.model import Fabric
-from echelon.jobs.graph import EchelonFlow, Flow, Job
-from echelon.policies import PolicyChoiceError, make_policy
-from echelon.policies.aalo import Aalo
-from echelon.rankings.attained import Attained
-from echelon.rankings.fixed import Fixed
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import EchelonFlow, Flow, Job
+from echelon.planning.allocation import ActiveFlow, Link
+from echelon.planning.policies import PolicyChoiceError, make_policy
+from echelon.planning.policies.aalo import Aalo
+from echelon.planning.rankings.attained import Attained
+from echelon.planning.rankings.fixed import Fixed
 from tests.echelon.policies.coflow_runs import completions
 
 SECOND_MS = 1000

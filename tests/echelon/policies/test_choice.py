@@ -16,19 +16,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fluid import alone_iteration_s, simulate
-from echelon.fluid.native import NativeRun
-from echelon.fluid.slowdown import mean_time_s
-from echelon.jobs.graph import ComputeUnit, Job
-from echelon.jobs.paradigms.data import all_reduce
-from echelon.jobs.pipelines import gpipe
-from echelon.plan import Plan
-from echelon.policies import make_policy
-from echelon.policies.base import Choice
-from echelon.policies.echelon.candidates import CandidatePlan, candidates
-from echelon.policies.echelon.policy import Echelon
-from echelon.policies.echelon.search import ITERATIONS, WORST, Doubt, PlanSearch
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.jobs.graph import ComputeUnit, Job
+from echelon.model.jobs.paradigms.data import all_reduce
+from echelon.model.jobs.pipelines import gpipe
+from echelon.planning.fluid import alone_iteration_s, simulate
+from echelon.planning.fluid.native import NativeRun
+from echelon.planning.fluid.slowdown import mean_time_s
+from echelon.planning.plan import Plan
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.base import Choice
+from echelon.planning.policies.echelon.candidates import CandidatePlan, candidates
+from echelon.planning.policies.echelon.policy import Echelon
+from echelon.planning.policies.echelon.search import ITERATIONS, WORST, Doubt, PlanSearch
 from tests.drawing import examples
 
 RATE_BPS = 8_000_000
@@ -145,7 +145,7 @@ def test_without_the_engine_in_c_the_choice_is_the_same(monkeypatch: pytest.Monk
     jobs, fabric = mix(7, 2), pairs(2)
     tried = [CandidatePlan("k3"), CandidatePlan("h1"), CandidatePlan(policy="fair")]
     found = PlanSearch(jobs, fabric, tried, Doubt(draws=1), tried[0]).run()
-    monkeypatch.setattr("echelon.policies.echelon.search.available", lambda: False)
+    monkeypatch.setattr("echelon.planning.policies.echelon.search.available", lambda: False)
     again = PlanSearch(jobs, fabric, tried, Doubt(draws=1), tried[0]).run()
     assert [one.candidate for one in again.tried] == [one.candidate for one in found.tried]
     for one, other in zip(again.tried, found.tried, strict=True):
@@ -169,10 +169,10 @@ def test_a_search_takes_no_more_work_than_allowed(share: int, monkeypatch: pytes
         spent.clear()
         return PlanSearch(jobs, fabric, candidates(False), Doubt(), CandidatePlan("h1")).run()
 
-    monkeypatch.setattr("echelon.policies.echelon.search.NativeRun", Counted)
+    monkeypatch.setattr("echelon.planning.policies.echelon.search.NativeRun", Counted)
     whole = found()
     most = sum(spent) // share
-    monkeypatch.setattr("echelon.policies.echelon.search.MOST_WORK", most)
+    monkeypatch.setattr("echelon.planning.policies.echelon.search.MOST_WORK", most)
     choice = found()
     # Runs of jobs alone come on top.
     assert sum(spent) <= most + 3 * max(spent) + sum(work for work in spent if work < 100)
@@ -246,7 +246,7 @@ def test_a_group_too_large_to_be_simulated_keeps_its_plan_and_says_why(monkeypat
     policy.plan(jobs, fabric)
     assert len(policy.searches(jobs, fabric)) == 1
     steps = sum(len(job.computes) + len(job.flows) for job in jobs)
-    monkeypatch.setattr("echelon.policies.echelon.policy.MOST_STEPS", steps - 1)
+    monkeypatch.setattr("echelon.planning.policies.echelon.policy.MOST_STEPS", steps - 1)
     [search] = policy.searches(jobs, fabric)
     choice = search.run()
     assert choice.best.candidate == policy.choices[search.group].candidate

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.allocation import ActiveFlow, Allocator
-from echelon.fabric.model import Fabric
-from echelon.policies import make_policy
+from echelon.model.fabric.model import Fabric
+from echelon.planning.allocation import ActiveFlow, Allocator
+from echelon.planning.policies import make_policy
 from tests.drawing import examples
 from tests.echelon.policies.coflow_runs import completions
 

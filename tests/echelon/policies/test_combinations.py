@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.fabric.model import Fabric
-from echelon.fluid import simulate
-from echelon.policies import make_policy
-from echelon.policies.crux.policy import Crux
+from echelon.model.fabric.model import Fabric
+from echelon.planning.fluid import simulate
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.crux.policy import Crux
 from tests.echelon.policies.test_stability import FABRIC, pipeline, ring
 from tests.echelon.policies.two_jobs import two_jobs
 

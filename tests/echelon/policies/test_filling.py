@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from echelon.allocation import ActiveFlow, Link, Number
-from echelon.policies.filling import fill_evenly, fill_in_order
+from echelon.planning.allocation import ActiveFlow, Link, Number
+from echelon.planning.policies.filling import fill_evenly, fill_in_order
 from tests.drawing import examples
 
 LINKS: list[Link] = [("s", f"h{k}") for k in range(5)]

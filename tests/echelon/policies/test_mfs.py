@@ -8,12 +8,12 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.fabric.model import Fabric
-from echelon.fluid import simulate
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.policies import make_policy
-from echelon.rankings.deadline import Deadline
-from echelon.rankings.fixed import Fixed
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.fluid import simulate
+from echelon.planning.policies import make_policy
+from echelon.planning.rankings.deadline import Deadline
+from echelon.planning.rankings.fixed import Fixed
 
 
 def staggered() -> Job:

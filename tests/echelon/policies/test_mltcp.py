@@ -7,13 +7,13 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.allocation import ActiveFlow
-from echelon.fabric.model import Fabric
-from echelon.jobs.graph import EchelonFlow, Flow, Job
-from echelon.plan import LEVELS
-from echelon.policies import make_policy
-from echelon.policies.mltcp import Mltcp, bucket_weights
-from echelon.rankings.attained import Attained
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import EchelonFlow, Flow, Job
+from echelon.planning.allocation import ActiveFlow
+from echelon.planning.plan import LEVELS
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.mltcp import Mltcp, bucket_weights
+from echelon.planning.rankings.attained import Attained
 from tests.echelon.policies.two_jobs import APART_S, RATE, iteration_times_s, two_jobs
 
 HALF = Fraction(1, 2)

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.allocation import ActiveFlow, Link
-from echelon.fabric.model import Fabric
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.plan import LEVELS
-from echelon.policies.echelon.policy import Echelon
-from echelon.policies.orders import (
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.allocation import ActiveFlow, Link
+from echelon.planning.plan import LEVELS
+from echelon.planning.policies.echelon.policy import Echelon
+from echelon.planning.policies.orders import (
     MEMORY,
     ORDERS,
     STEPS,
@@ -31,8 +31,8 @@ from echelon.policies.orders import (
     next_overtaking_s,
     overtaking_s,
 )
-from echelon.policies.tardiness import effective_tardiness_s
-from echelon.rankings.deadline import Deadline, Relative
+from echelon.planning.policies.tardiness import effective_tardiness_s
+from echelon.planning.rankings.deadline import Deadline, Relative
 from tests.drawing import examples
 
 LINKS: list[Link] = [("s", f"h{k}") for k in range(3)]

@@ -8,15 +8,15 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.allocation import ActiveFlow
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fabric.routing import Routes
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.plan import CONTROL_QUEUE, LEVELS, QueuePlan
-from echelon.policies import PlanError, make_policy, policy_names
-from echelon.policies.orders import THRESHOLDS
-from echelon.rankings.deadline import Deadline
-from echelon.rankings.fixed import Fixed
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.fabric.routing import Routes
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.allocation import ActiveFlow
+from echelon.planning.plan import CONTROL_QUEUE, LEVELS, QueuePlan
+from echelon.planning.policies import PlanError, make_policy, policy_names
+from echelon.planning.policies.orders import THRESHOLDS
+from echelon.planning.rankings.deadline import Deadline
+from echelon.planning.rankings.fixed import Fixed
 from tests.faults import coded
 
 

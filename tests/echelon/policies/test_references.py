@@ -11,17 +11,17 @@ from statistics import fmean
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.allocation import ActiveFlow
-from echelon.execution import duration_s
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fluid import alone_iteration_s, run_alone, simulate
-from echelon.jobs.analysis import with_profile_error
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lab.scenarios.scenario import load_scenario
-from echelon.paths import FlowPaths
-from echelon.policies import make_policy
-from echelon.policies.references import Due, References
-from echelon.rankings.deadline import Deadline
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.jobs.analysis import with_profile_error
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.allocation import ActiveFlow
+from echelon.planning.execution import duration_s
+from echelon.planning.fluid import alone_iteration_s, run_alone, simulate
+from echelon.planning.paths import FlowPaths
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.references import Due, References
+from echelon.planning.rankings.deadline import Deadline
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 ONE = Fraction(1)

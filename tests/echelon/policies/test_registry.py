@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from echelon.documents import Section, suggestion
-from echelon.plan import PlanError
-from echelon.policies import PolicyChoiceError, choices, make_policy, parse_parameters, policy_names, registry
-from echelon.policies.fifo import Fifo
-from echelon.policies.orders import ORDERS
+from echelon.model.documents import Section, suggestion
+from echelon.planning.plan import PlanError
+from echelon.planning.policies import PolicyChoiceError, choices, make_policy, parse_parameters, policy_names, registry
+from echelon.planning.policies.fifo import Fifo
+from echelon.planning.policies.orders import ORDERS
 from tests.echelon.policies.registering import register
 
 COMBINED = {"paths": ("kept", "crux"), "shifts": ("none", "cassini")}
@@ -105,7 +105,9 @@ def test_what_is_refused_names_policy_parameter_and_what_is_allowed(
         assert str(caught.value) == (f"policy {name}: {parameter}: {reason}" if parameter else reason)
 
 
-@pytest.mark.parametrize("value", ["echelon.policies.lost:Lost", "echelon.plan:Lost", "echelon.plan:Plan"])
+@pytest.mark.parametrize(
+    "value", ["echelon.planning.policies.lost:Lost", "echelon.planning.plan:Lost", "echelon.planning.plan:Plan"]
+)
 def test_a_policy_that_cannot_be_loaded_is_named_and_harms_no_other(
     value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +125,10 @@ def test_a_policy_that_cannot_be_loaded_is_named_and_harms_no_other(
     [
         ([], "pip install --editable"),
         ([("a", "other.place:A")], "pip install --editable"),
-        ([("fifo", "echelon.policies.fifo:Fifo"), ("fifo", "other:Fifo")], "registered by .* and .*; remove one"),
+        (
+            [("fifo", "echelon.planning.policies.fifo:Fifo"), ("fifo", "other:Fifo")],
+            "registered by .* and .*; remove one",
+        ),
     ],
 )
 def test_metadata_that_do_not_fit_are_one_clear_line(
@@ -141,7 +146,7 @@ def test_metadata_that_do_not_fit_are_one_clear_line(
 
 def test_listing_the_names_imports_no_policy() -> None:
     code = (
-        "import sys, echelon.policies as p; p.policy_names(); "
+        "import sys, echelon.planning.policies as p; p.policy_names(); "
         "print([m for m in sys.modules if 'policies.' in m and not m.endswith('registry')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

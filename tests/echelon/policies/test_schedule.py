@@ -10,10 +10,10 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.allocation import ActiveFlow, Link
-from echelon.plan import CONTROL_QUEUE, LEVELS, QueuePlan
-from echelon.policies.levels import JOB_QUEUES
-from echelon.policies.schedule import HIGHEST_WEIGHT, to_levels, to_schedule
+from echelon.planning.allocation import ActiveFlow, Link
+from echelon.planning.plan import CONTROL_QUEUE, LEVELS, QueuePlan
+from echelon.planning.policies.levels import JOB_QUEUES
+from echelon.planning.policies.schedule import HIGHEST_WEIGHT, to_levels, to_schedule
 from tests.drawing import examples
 
 PORTS: list[Link] = [("s1", f"h{k}") for k in range(4)]

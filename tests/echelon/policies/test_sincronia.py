@@ -9,11 +9,11 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.allocation import ActiveFlow, Link
-from echelon.fabric.model import Fabric
-from echelon.jobs.graph import EchelonFlow, Flow, Job
-from echelon.policies import make_policy
-from echelon.policies.sincronia import Sincronia, bssi
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import EchelonFlow, Flow, Job
+from echelon.planning.allocation import ActiveFlow, Link
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.sincronia import Sincronia, bssi
 from tests.drawing import examples
 from tests.echelon.policies.coflow_runs import completions
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.allocation import ActiveFlow
-from echelon.fabric.model import Fabric
-from echelon.fluid import simulate
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.policies.srpt import Srpt, remaining_thresholds_bytes
-from echelon.rankings.attained import Attained
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.allocation import ActiveFlow
+from echelon.planning.fluid import simulate
+from echelon.planning.policies.srpt import Srpt, remaining_thresholds_bytes
+from echelon.planning.rankings.attained import Attained
 
 
 def flow_job(name: str, start_s: Fraction, size_bytes: int) -> Job:

@@ -14,18 +14,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.jobs.graph import ComputeUnit, Job
-from echelon.jobs.paradigms.data import all_reduce
-from echelon.jobs.pipelines import gpipe
-from echelon.kept import Kept
-from echelon.plan import FlowPlan
-from echelon.policies import PlanError, make_policy, policy_names
-from echelon.policies.base import Policy
-from echelon.policies.orders import EarliestDeadline, JobFacts
-from echelon.policies.spread import _beginnings
-from echelon.rankings.deadline import Deadline
-from echelon.rankings.fixed import Fixed
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.jobs.graph import ComputeUnit, Job
+from echelon.model.jobs.paradigms.data import all_reduce
+from echelon.model.jobs.pipelines import gpipe
+from echelon.model.kept import Kept
+from echelon.planning.plan import FlowPlan
+from echelon.planning.policies import PlanError, make_policy, policy_names
+from echelon.planning.policies.base import Policy
+from echelon.planning.policies.orders import EarliestDeadline, JobFacts
+from echelon.planning.policies.spread import _beginnings
+from echelon.planning.rankings.deadline import Deadline
+from echelon.planning.rankings.fixed import Fixed
 from tests.drawing import examples
 from tests.faults import coded
 

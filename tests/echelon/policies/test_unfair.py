@@ -7,13 +7,13 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.allocation import ActiveFlow
-from echelon.fabric.model import Fabric
-from echelon.jobs.graph import EchelonFlow, Flow, Job
-from echelon.plan import QueuePlan
-from echelon.policies import make_policy
-from echelon.policies.levels import JOB_QUEUES
-from echelon.rankings.fixed import Fixed
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import EchelonFlow, Flow, Job
+from echelon.planning.allocation import ActiveFlow
+from echelon.planning.plan import QueuePlan
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.levels import JOB_QUEUES
+from echelon.planning.rankings.fixed import Fixed
 from tests.echelon.policies.two_jobs import iteration_times_s, two_jobs
 
 LINKS = (("h1", "s1"), ("s1", "h2"))

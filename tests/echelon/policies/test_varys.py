@@ -8,12 +8,12 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.allocation import ActiveFlow, Link
-from echelon.fabric.model import Fabric
-from echelon.jobs.graph import EchelonFlow, Flow, Job
-from echelon.policies.coflows import FlowSharing, bottleneck_s
-from echelon.policies.levels import JOB_QUEUES
-from echelon.policies.varys import Varys
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import EchelonFlow, Flow, Job
+from echelon.planning.allocation import ActiveFlow, Link
+from echelon.planning.policies.coflows import FlowSharing, bottleneck_s
+from echelon.planning.policies.levels import JOB_QUEUES
+from echelon.planning.policies.varys import Varys
 from tests.drawing import examples
 
 HOSTS = 4

@@ -8,9 +8,9 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.allocation import ActiveFlow, Link
-from echelon.policies.filling import fill_evenly
-from echelon.policies.weighted import fill_by_weight
+from echelon.planning.allocation import ActiveFlow, Link
+from echelon.planning.policies.filling import fill_evenly
+from echelon.planning.policies.weighted import fill_by_weight
 
 LINKS: tuple[Link, ...] = tuple((f"s{k}", f"s{k + 1}") for k in range(4))
 CAPACITIES = {link: Fraction(100 * (k + 1)) for k, link in enumerate(LINKS)}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from echelon.fabric.model import Fabric
-from echelon.fluid import simulate
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.policies.base import Policy
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.fluid import simulate
+from echelon.planning.policies.base import Policy
 
 RATE = 1000
 """Bytes per second of the link."""

@@ -8,9 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.allocation import ActiveFlow, Link, Number
-from echelon.rankings.base import Rank
-from echelon.rankings.deadline import Deadline, DeadlineExecution, GrowingRank, Memory, Relative, relative_levels
+from echelon.planning.allocation import ActiveFlow, Link, Number
+from echelon.planning.rankings.base import Rank
+from echelon.planning.rankings.deadline import (
+    Deadline,
+    DeadlineExecution,
+    GrowingRank,
+    Memory,
+    Relative,
+    relative_levels,
+)
 from tests.drawing import examples
 
 PORT: Link = ("s1", "h2")

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from reference.frames import ipv4, shim
 from reference.tna_on_v1model import compiled as compile_tna
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd
-from echelon.fabric.model import Switch as FabricSwitch
-from echelon.fluid import simulate
-from echelon.jobs.graph import ComputeUnit, Flow, Job
-from echelon.lowering.capabilities import Capabilities
-from echelon.lowering.identity import ShimIdentity
-from echelon.lowering.intent import Interval, Match, Prefix, TableEntry
-from echelon.lowering.lower import LoweringError, lower
-from echelon.p4program import constants, program
-from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
-from echelon.rankings.dscp import Dscp
-from echelon.targets.softswitch.capabilities import softswitch
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd
+from echelon.model.fabric.model import Switch as FabricSwitch
+from echelon.model.jobs.graph import ComputeUnit, Flow, Job
+from echelon.model.p4program import constants, program
+from echelon.planning.fluid import simulate
+from echelon.planning.plan import LEVELS, FlowPlan, Plan, QueuePlan
+from echelon.planning.rankings.dscp import Dscp
+from echelon.switches.lowering.capabilities import Capabilities
+from echelon.switches.lowering.identity import ShimIdentity
+from echelon.switches.lowering.intent import Interval, Match, Prefix, TableEntry
+from echelon.switches.lowering.lower import LoweringError, lower
+from echelon.switches.targets.softswitch.capabilities import softswitch
 from echelon_tofino.emulator import TofinoSwitch, load_assembly
 from echelon_tofino.target.capabilities import tofino
 from softswitch import Switch, load_program

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.rankings.in_switches import MICROSECONDS, TICKS, TimeUnit
+from echelon.planning.rankings.in_switches import MICROSECONDS, TICKS, TimeUnit
 
 
 @pytest.mark.parametrize("unit", [MICROSECONDS, TICKS])

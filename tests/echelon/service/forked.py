@@ -21,9 +21,9 @@ from typing import Any
 import yaml
 from finsy.proto import p4r
 
-from echelon.client import Client
-from echelon.fabric.load import load_fabric
-from echelon.fabric.model import Fabric
+from echelon.controller.client import Client
+from echelon.model.fabric.load import load_fabric
+from echelon.model.fabric.model import Fabric
 from tests.echelon.service.lab import PATIENCE_S, entries_of
 from tests.echelon.service.switch_process import running
 
@@ -42,8 +42,8 @@ _FORKING = multiprocessing.get_context("forkserver")
 
 
 def _serve(config: str, log: str) -> None:
-    from echelon.service.config import ServiceConfig, load_service_config
-    from echelon.service.daemon import serve
+    from echelon.controller.service.config import ServiceConfig, load_service_config
+    from echelon.controller.service.daemon import serve
 
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for stream in (1, 2):

@@ -8,9 +8,9 @@ from typing import Protocol
 from finsy import P4Schema
 from finsy.proto import p4r
 
-from echelon.client import Client
-from echelon.fabric.model import Fabric
-from echelon.p4program import program
+from echelon.controller.client import Client
+from echelon.model.fabric.model import Fabric
+from echelon.model.p4program import program
 
 Classified = Mapping[tuple[int, int], tuple[int, int]]
 """(job number, flow number) of the shim -> (port, destination MAC) that the flow's path has here."""

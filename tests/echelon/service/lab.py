@@ -26,12 +26,12 @@ import grpc
 import yaml
 from finsy.proto import p4r, p4r_grpc
 
-from echelon.client import Client
-from echelon.control.jobs import RegisteredJob, parse_job
-from echelon.control.records import Changes
-from echelon.fabric.load import load_fabric
-from echelon.fabric.model import Fabric
-from echelon.service.store import Candidate, open_store
+from echelon.controller.client import Client
+from echelon.controller.machine.jobs import RegisteredJob, parse_job
+from echelon.controller.machine.records import Changes
+from echelon.controller.service.store import Candidate, open_store
+from echelon.model.fabric.load import load_fabric
+from echelon.model.fabric.model import Fabric
 
 PATIENCE_S = 60.0
 SEARCHED_S = 300.0

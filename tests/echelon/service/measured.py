@@ -10,9 +10,9 @@ from unittest.mock import patch
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from echelon.control import facts
-from echelon.service.told import Metrics
-from echelon.telemetry.sizes import HostIteration
+from echelon.controller.machine import facts
+from echelon.controller.service.told import Metrics
+from echelon.switches.telemetry.sizes import HostIteration
 
 TEXT = Path(__file__).with_name("metrics.txt")
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from echelon.client import Client
+from echelon.controller.client import Client
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.lab import BIN, Host, Lab, ring
 from tests.reference.frames import ipv4, shim

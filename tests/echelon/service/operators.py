@@ -6,7 +6,7 @@ import random
 import threading
 from typing import Any, Protocol
 
-from echelon.client import Client, ClientError
+from echelon.controller.client import Client, ClientError
 from tests.echelon.service.lab import ring
 
 LONGEST_LIFE_S = 1.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from echelon.client import Client, ClientError
+from echelon.controller.client import Client, ClientError
 from tests.echelon.service.forked import ForkedDaemon, Site
 from tests.echelon.service.holdings import assert_exactly
 from tests.echelon.service.lab import SEARCHED_S, ring
@@ -20,7 +20,7 @@ from tests.echelon.service.lab import SEARCHED_S, ring
 NAMES = ("a", "b", "c", "d")
 HOSTS = ("h1", "h2", "h3", "h4")
 AT = {"h1": "s1", "h2": "s2", "h3": "s3", "h4": "s1"}
-"""The switch of each host of `echelon.service.forked.TRIANGLE`."""
+"""The switch of each host of `echelon.controller.service.forked.TRIANGLE`."""
 LINKS = (("s1", "s2"), ("s2", "s3"), ("s1", "s3"))
 POLICIES: tuple[tuple[str, dict[str, str]], ...] = (
     ("echelon", {}),

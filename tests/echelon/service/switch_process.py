@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from echelon.fabric.load import load_fabric
-from echelon.targets.softswitch.virtual import VirtualTestbed
+from echelon.model.fabric.load import load_fabric
+from echelon.switches.targets.softswitch.virtual import VirtualTestbed
 
 
 @contextmanager

@@ -20,15 +20,15 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from echelon.client import Client
-from echelon.control.errors import UnavailableError
-from echelon.control.events import CountersRead
-from echelon.service.api.jobs import installed, register
-from echelon.service.config import load_service_config
-from echelon.service.controller import ControllerService
-from echelon.service.leader import Leader
-from echelon.service.store import Candidate, Changes, Leadership, Store, StoreError, open_store
-from echelon.service.told import Metrics
+from echelon.controller.client import Client
+from echelon.controller.machine.errors import UnavailableError
+from echelon.controller.machine.events import CountersRead
+from echelon.controller.service.api.jobs import installed, register
+from echelon.controller.service.config import load_service_config
+from echelon.controller.service.controller import ControllerService
+from echelon.controller.service.leader import Leader
+from echelon.controller.service.store import Candidate, Changes, Leadership, Store, StoreError, open_store
+from echelon.controller.service.told import Metrics
 from tests.echelon.service.conftest import Service
 from tests.echelon.service.lab import TWO_BY_TWO, Lab, ring, settle, until
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from echelon.service import daemon
+from echelon.controller.service import daemon
 
 
 class Ring:

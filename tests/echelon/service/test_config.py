@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import Field
 
-from echelon.documents import DocumentError, Section
-from echelon.lowering.capabilities import Capabilities
-from echelon.service.config import ServiceConfig, load_service_config
-from echelon.service.config_file import ListenAddress, ServiceSpec, store_url
-from echelon.southbound.queues import QueueDriver
-from echelon.southbound.tls import TlsFiles
-from echelon.targets import Site, Target
-from echelon.targets.softswitch import Softswitch
+from echelon.controller.service.config import ServiceConfig, load_service_config
+from echelon.controller.service.config_file import ListenAddress, ServiceSpec, store_url
+from echelon.model.documents import DocumentError, Section
+from echelon.switches.lowering.capabilities import Capabilities
+from echelon.switches.southbound.queues import QueueDriver
+from echelon.switches.southbound.tls import TlsFiles
+from echelon.switches.targets import Site, Target
+from echelon.switches.targets.softswitch import Softswitch
 from tests.drawing import examples
 
 FABRIC = """\
@@ -131,7 +131,7 @@ def test_every_key(tmp_path: Path) -> None:
 
 def test_the_documented_example_is_good(tmp_path: Path) -> None:
     """The example in the docstring of the module names every key that there is."""
-    import echelon.service.config as module
+    import echelon.controller.service.config as module
 
     example = (module.__doc__ or "").split("```yaml\n")[1].split("```")[0]
     assert set(yaml.safe_load(example)) == set(ServiceSpec.model_fields)
@@ -304,7 +304,8 @@ def test_whatever_stands_at_a_key_either_loads_or_is_one_line(data: st.DataObjec
 def test_checking_a_file_imports_nothing_heavy(tmp_path: Path) -> None:
     load(tmp_path, SMALL)
     program = (
-        "import sys\nfrom echelon.service.config import load_service_config\nload_service_config(sys.argv[1])\n"
+        "import sys\nfrom echelon.controller.service.config import load_service_config\n"
+        "load_service_config(sys.argv[1])\n"
         "heavy = {'networkx', 'grpc', 'finsy', 'fastapi', 'uvicorn', 'thriftpy2', 'aetcd'} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )

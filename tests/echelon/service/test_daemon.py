@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from echelon.client import Client, ClientError
-from echelon.service.api.dryruns import DryRunResource
-from echelon.service.api.plan import FlowPlanResource
+from echelon.controller.client import Client, ClientError
+from echelon.controller.service.api.dryruns import DryRunResource
+from echelon.controller.service.api.plan import FlowPlanResource
 from tests.echelon.service.conftest import Build, Service
 from tests.echelon.service.holdings import assert_exactly
 from tests.echelon.service.lab import LINE, PATIENCE_S, RULE, Lab, fill_store, ring, settle, until

@@ -29,7 +29,7 @@ from packaging.utils import canonicalize_name
 from prometheus_client.parser import text_string_to_metric_families
 
 from docs.generate import metrics
-from echelon.service.api.tokens import new_token
+from echelon.controller.service.api.tokens import new_token
 from echelon_web import assets
 from tests.echelon.service.measured import exercised, families
 from tests.needs import needs, require, skip

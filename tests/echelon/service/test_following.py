@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from reference.frames import ipv4, shim
 
-from echelon.client import Client
+from echelon.controller.client import Client
 from tests.echelon.service.conftest import Service
 from tests.echelon.service.lab import Lab, ring, settle, until
 
@@ -56,7 +56,7 @@ def offsets(lab: Lab) -> set[int]:
     """Return the offsets in microseconds, as the switch has them."""
     from finsy import P4Schema
 
-    from echelon.p4program import program
+    from echelon.model.p4program import program
 
     schema = P4Schema(program().p4info)
     out = set()

@@ -10,8 +10,8 @@ import yaml
 from typer.testing import CliRunner
 
 from echelon.cli import app
-from echelon.service.config import load_service_config
-from echelon.service.hazards import hazards
+from echelon.controller.service.config import load_service_config
+from echelon.controller.service.hazards import hazards
 from tests.echelon.service.lab import PAIR
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.control.facts import IterationTimed, JobSeen, TardinessSeen
-from echelon.plan import LEVELS
-from echelon.service.history import JOBS, LARGEST_BYTES, PORTS, STEP_S, STEPS, History, Hour
+from echelon.controller.machine.facts import IterationTimed, JobSeen, TardinessSeen
+from echelon.controller.service.history import JOBS, LARGEST_BYTES, PORTS, STEP_S, STEPS, History, Hour
+from echelon.planning.plan import LEVELS
 
 VALUES = st.sampled_from((nan, -2.0, 0.0, 0.5, 3.0, 1024.0))
 """Values that single precision holds exactly."""

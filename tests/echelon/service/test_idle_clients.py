@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from echelon.client import Client
-from echelon.service.api.tokens import new_token
+from echelon.controller.client import Client
+from echelon.controller.service.api.tokens import new_token
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.lab import LINE, TWO_BY_TWO, ring, settle
 

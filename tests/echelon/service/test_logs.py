@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from echelon.client import Client
-from echelon.service import logs
+from echelon.controller.client import Client
+from echelon.controller.service import logs
 from echelon_etcd.address import parse
 from tests.drawing import examples
 
@@ -210,7 +210,7 @@ def test_a_record_is_one_line(style: logs.Format, value: str, event: str) -> Non
 
 
 SCRIPT = """
-from echelon.service import logs
+from echelon.controller.service import logs
 logs.configure()
 logs.get("x").info("hello", switch="s1")
 """
@@ -255,7 +255,7 @@ def test_a_process_outlives_the_reader_of_its_log(records: int, unbuffered: str)
 
 def test_without_configure_nothing_is_printed_on_standard_output() -> None:
     """Parts of the service are used by commands too."""
-    script = "from echelon.service import logs\nlogs.get('x').info('hello')\nlogs.get('x').error('broken')\n"
+    script = "from echelon.controller.service import logs\nlogs.get('x').info('hello')\nlogs.get('x').error('broken')\n"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == ""
     assert "hello" not in done.stderr

@@ -17,12 +17,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from echelon.control import facts
-from echelon.control.lines import JobState
-from echelon.service import daemon
-from echelon.service import told as module
-from echelon.service.told import Metrics
-from echelon.southbound.lifecycle import State
+from echelon.controller.machine import facts
+from echelon.controller.machine.lines import JobState
+from echelon.controller.service import daemon
+from echelon.controller.service import told as module
+from echelon.controller.service.told import Metrics
+from echelon.switches.southbound.lifecycle import State
 from tests.echelon.service.measured import TEXT, adopted, exercised, families, text
 
 
@@ -232,7 +232,7 @@ def test_states_are_those_of_the_resources() -> None:
 
 
 def test_the_library_is_loaded_by_the_service_alone() -> None:
-    code = "import sys, echelon.service.told; sys.exit('prometheus_client' in sys.modules)"
+    code = "import sys, echelon.controller.service.told; sys.exit('prometheus_client' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 

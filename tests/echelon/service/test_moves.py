@@ -10,8 +10,8 @@ import time
 import pytest
 import yaml
 
-from echelon.client import Client, ClientError
-from echelon.fabric.load import FabricSpec, build_fabric
+from echelon.controller.client import Client, ClientError
+from echelon.model.fabric.load import FabricSpec, build_fabric
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.holdings import assert_exactly
 from tests.echelon.service.lab import BIN, Lab, settle, until

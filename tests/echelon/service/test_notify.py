@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.service import daemon
+from echelon.controller.service import daemon
 
 
 @pytest.fixture(params=["path", "abstract"])

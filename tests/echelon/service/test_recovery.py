@@ -15,9 +15,9 @@ import pytest
 from finsy import P4Schema
 from finsy.proto import U128, p4r
 
-from echelon.client import Client, ClientError
-from echelon.p4program import program
-from echelon.southbound.election import election_id
+from echelon.controller.client import Client, ClientError
+from echelon.model.p4program import program
+from echelon.switches.southbound.election import election_id
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.holdings import assert_exactly
 from tests.echelon.service.lab import (

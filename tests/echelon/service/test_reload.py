@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from echelon.client import Client
+from echelon.controller.client import Client
 from tests.echelon.service.conftest import Service
 from tests.echelon.service.lab import PATIENCE_S, Daemon, ring, settle, until
 

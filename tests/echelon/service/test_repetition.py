@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from echelon.service import logs
-from echelon.service.logs import MOST, MOST_KINDS, WINDOW_S, RepetitionLimit
+from echelon.controller.service import logs
+from echelon.controller.service.logs import MOST, MOST_KINDS, WINDOW_S, RepetitionLimit
 
 pytestmark = pytest.mark.usefixtures("logging_as_before")
 

@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from echelon.client import Client
-from echelon.service.api.plan import PlanResource
+from echelon.controller.client import Client
+from echelon.controller.service.api.plan import PlanResource
 from tests.echelon.service.conftest import Build, Service
 from tests.echelon.service.holdings import assert_exactly
 from tests.echelon.service.lab import PAIR, PATIENCE_S, ring, settle, until

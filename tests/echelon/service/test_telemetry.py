@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from echelon.client import Client
+from echelon.controller.client import Client
 from echelon.lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames
 from tests.echelon.service.conftest import Service
 from tests.echelon.service.lab import Host, Lab, settle, until

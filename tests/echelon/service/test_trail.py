@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from echelon.control import events
-from echelon.control.records import Changes
-from echelon.service.trail import KEPT, ORIGIN, Origin, Trail
+from echelon.controller.machine import events
+from echelon.controller.machine.records import Changes
+from echelon.controller.service.trail import KEPT, ORIGIN, Origin, Trail
 from tests.echelon.service.conftest import Service
 from tests.echelon.service.lab import ring
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-from echelon.client import Client
-from echelon.service.store import Candidate, Changes, StoreError
-from echelon.service.store.base import Schema
-from echelon.service.store.sqlite import open_sqlite, restore
+from echelon.controller.client import Client
+from echelon.controller.service.store import Candidate, Changes, StoreError
+from echelon.controller.service.store.base import Schema
+from echelon.controller.service.store.sqlite import open_sqlite, restore
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.lab import TWO_BY_TWO, Lab, settle
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from echelon.client import ClientError
-from echelon.control.effects import BuildJob
-from echelon.control.jobs import LIGHT_STEPS, MOST_BUILT, RegisteredJob, parse_job
-from echelon.documents import DocumentError
-from echelon.service.work_process import LOWEST, WorkLostError, WorkProcess
+from echelon.controller.client import ClientError
+from echelon.controller.machine.effects import BuildJob
+from echelon.controller.machine.jobs import LIGHT_STEPS, MOST_BUILT, RegisteredJob, parse_job
+from echelon.controller.service.work_process import LOWEST, WorkLostError, WorkProcess
+from echelon.model.documents import DocumentError
 from tests.echelon.service.conftest import Build
 from tests.echelon.service.lab import PAIR, PATIENCE_S, ring, until
 from tests.echelon.service.workers import runs, worker

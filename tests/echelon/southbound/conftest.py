@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from finsy.proto import U128, p4r
 
-from echelon.fabric.model import Fabric
-from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
-from echelon.lowering.intent import ActionCall, Intent, Part, TableEntry
-from echelon.lowering.lower import lower
-from echelon.p4program import program
-from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
-from echelon.rankings.deadline import Deadline
-from echelon.rankings.fixed import Fixed
-from echelon.southbound.session import SwitchSession
-from echelon.targets.softswitch.capabilities import softswitch
-from echelon.targets.softswitch.queues import GnmiQueues
+from echelon.model.fabric.model import Fabric
+from echelon.model.p4program import program
+from echelon.planning.plan import LEVELS, FlowPlan, Plan, QueuePlan
+from echelon.planning.rankings.deadline import Deadline
+from echelon.planning.rankings.fixed import Fixed
+from echelon.switches.lowering.identity import Identity, SegmentIdentity, ShimIdentity
+from echelon.switches.lowering.intent import ActionCall, Intent, Part, TableEntry
+from echelon.switches.lowering.lower import lower
+from echelon.switches.southbound.session import SwitchSession
+from echelon.switches.targets.softswitch.capabilities import softswitch
+from echelon.switches.targets.softswitch.queues import GnmiQueues
 from softswitch.gnmi.service import GnmiService
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server

@@ -23,18 +23,18 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Self
 
-from echelon.client import Client
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.controller.client import Client
 from echelon.lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames, read_frame
-from echelon.lowering.identity import Identity, ShimIdentity
-from echelon.lowering.intent import Intent
-from echelon.lowering.lower import lower
-from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
-from echelon.rankings.deadline import Deadline
-from echelon.southbound.session import SwitchSession
-from echelon.targets import TARGETS, Site
-from echelon.targets.bmv2.htb import bmv2 as capabilities
-from echelon.targets.bmv2.sockets import enlarge, needed_buffer
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.planning.plan import LEVELS, FlowPlan, Plan, QueuePlan
+from echelon.planning.rankings.deadline import Deadline
+from echelon.switches.lowering.identity import Identity, ShimIdentity
+from echelon.switches.lowering.intent import Intent
+from echelon.switches.lowering.lower import lower
+from echelon.switches.southbound.session import SwitchSession
+from echelon.switches.targets import TARGETS, Site
+from echelon.switches.targets.bmv2.htb import bmv2 as capabilities
+from echelon.switches.targets.bmv2.sockets import enlarge, needed_buffer
 from tests.echelon.southbound.switch_process import free_port
 
 ROOT = Path(__file__).parents[3]

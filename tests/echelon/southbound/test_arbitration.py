@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from echelon.p4program import program
-from echelon.southbound.errors import NotPrimaryError
-from echelon.southbound.session import SwitchSession
-from echelon.targets.softswitch.queues import GnmiQueues
+from echelon.model.p4program import program
+from echelon.switches.southbound.errors import NotPrimaryError
+from echelon.switches.southbound.session import SwitchSession
+from echelon.switches.targets.softswitch.queues import GnmiQueues
 from tests.echelon.southbound.conftest import Unaware, bare, flow_entry
 
 

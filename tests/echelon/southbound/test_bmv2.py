@@ -17,15 +17,15 @@ import pytest
 from finsy.proto import p4r, p4r_grpc
 
 from echelon.lab.scenarios.scenario import load_scenario
-from echelon.lowering.identity import number_shims
-from echelon.lowering.intent import Intent
-from echelon.lowering.lower import lower
-from echelon.p4program import program
-from echelon.plan import LEVELS
-from echelon.policies import make_policy
-from echelon.southbound.codec import OWNER
-from echelon.southbound.session import SwitchSession
-from echelon.targets.bmv2.htb import bmv2
+from echelon.model.p4program import program
+from echelon.planning.plan import LEVELS
+from echelon.planning.policies import make_policy
+from echelon.switches.lowering.identity import number_shims
+from echelon.switches.lowering.intent import Intent
+from echelon.switches.lowering.lower import lower
+from echelon.switches.southbound.codec import OWNER
+from echelon.switches.southbound.session import SwitchSession
+from echelon.switches.targets.bmv2.htb import bmv2
 from tests.echelon.southbound import shaped_bmv2
 from tests.echelon.southbound.switch_process import free_port
 from tests.needs import needs, require

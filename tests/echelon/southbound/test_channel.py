@@ -12,11 +12,11 @@ import pytest
 from finsy import GRPCStatusCode, P4Schema
 from finsy.proto import p4r, rpc_status
 
-from echelon.lowering.intent import ActionCall, TableEntry
-from echelon.p4program import program
-from echelon.southbound.channel import CallError, P4RuntimeChannel, failure
-from echelon.southbound.codec import Codec
-from echelon.southbound.encoding import (
+from echelon.model.p4program import program
+from echelon.switches.lowering.intent import ActionCall, TableEntry
+from echelon.switches.southbound.channel import CallError, P4RuntimeChannel, failure
+from echelon.switches.southbound.codec import Codec
+from echelon.switches.southbound.encoding import (
     EncodedEntry,
     UpdateKind,
     read_request,

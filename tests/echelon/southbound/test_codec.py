@@ -15,9 +15,9 @@ from google.protobuf import text_format
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from echelon.lowering.intent import ActionCall, Intent, Interval, Match, Part, Prefix, TableEntry
-from echelon.p4program import program
-from echelon.southbound.codec import OWNER, Codec, encode_entry
+from echelon.model.p4program import program
+from echelon.switches.lowering.intent import ActionCall, Intent, Interval, Match, Part, Prefix, TableEntry
+from echelon.switches.southbound.codec import OWNER, Codec, encode_entry
 from tests.drawing import examples
 
 EVERY_KIND = Path(__file__).parents[2] / "softswitch" / "p4runtime" / "everything.p4info.txtpb"

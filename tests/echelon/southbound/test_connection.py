@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 import pytest
 from finsy.proto import U128, p4r
 
-from echelon.lowering.intent import Intent, QueueSetting
-from echelon.p4program import program
-from echelon.southbound.connection import Endpoint, SwitchConnection
-from echelon.southbound.election import election_id
-from echelon.southbound.errors import SouthboundError
-from echelon.southbound.events import (
+from echelon.model.p4program import program
+from echelon.switches.lowering.intent import Intent, QueueSetting
+from echelon.switches.southbound.connection import Endpoint, SwitchConnection
+from echelon.switches.southbound.election import election_id
+from echelon.switches.southbound.errors import SouthboundError
+from echelon.switches.southbound.events import (
     Acknowledged,
     DriftRepaired,
     HigherPrimary,
@@ -36,10 +36,10 @@ from echelon.southbound.events import (
     SwitchConnected,
     SwitchEvent,
 )
-from echelon.southbound.lifecycle import Timing
-from echelon.southbound.queues import QueueDriver
-from echelon.southbound.session import DigestReport, SessionFactory, SwitchSession
-from echelon.targets.softswitch.queues import GnmiQueues
+from echelon.switches.southbound.lifecycle import Timing
+from echelon.switches.southbound.queues import QueueDriver
+from echelon.switches.southbound.session import DigestReport, SessionFactory, SwitchSession
+from echelon.switches.targets.softswitch.queues import GnmiQueues
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.tm import PortScheduler, QueueConfig

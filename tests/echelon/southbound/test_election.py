@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.southbound.election import LARGEST_TERM, ElectionError, election_id, next_term, outranking, term_of
+from echelon.switches.southbound.election import (
+    LARGEST_TERM,
+    ElectionError,
+    election_id,
+    next_term,
+    outranking,
+    term_of,
+)
 
 times = st.integers(0, 1 << 62)
 

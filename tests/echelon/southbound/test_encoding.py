@@ -7,8 +7,8 @@ from finsy.proto import U128, p4r
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from echelon.protobuf_fields import varint
-from echelon.southbound.encoding import (
+from echelon.switches.protobuf_fields import varint
+from echelon.switches.southbound.encoding import (
     UpdateKind,
     read_request,
     table_entries,

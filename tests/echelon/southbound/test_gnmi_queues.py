@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from finsy import GNMIClient
 
-from echelon.lowering.intent import QueueSetting
-from echelon.plan import LEVELS
-from echelon.southbound.errors import SouthboundError
-from echelon.targets.softswitch.queues import GnmiQueues
+from echelon.planning.plan import LEVELS
+from echelon.switches.lowering.intent import QueueSetting
+from echelon.switches.southbound.errors import SouthboundError
+from echelon.switches.targets.softswitch.queues import GnmiQueues
 
 SETTINGS = tuple(
     QueueSetting(2, queue, LEVELS - 1 - queue, 1 + 100 * queue, 100_000 * queue, 5_000_000 if queue % 2 else None)

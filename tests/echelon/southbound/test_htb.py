@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.lowering.intent import QueueSetting
-from echelon.southbound.errors import SouthboundError
-from echelon.targets.bmv2.htb import QUEUES, HtbTree, Leaf, Port, settings_of, tree_of
-from echelon.targets.bmv2.queues import Bmv2Queues, ShapedPort
-from echelon.targets.bmv2.shaper import HANDLE, Root, Shaper
-from echelon.targets.bmv2.sockets import socket_bytes
+from echelon.switches.lowering.intent import QueueSetting
+from echelon.switches.southbound.errors import SouthboundError
+from echelon.switches.targets.bmv2.htb import QUEUES, HtbTree, Leaf, Port, settings_of, tree_of
+from echelon.switches.targets.bmv2.queues import Bmv2Queues, ShapedPort
+from echelon.switches.targets.bmv2.shaper import HANDLE, Root, Shaper
+from echelon.switches.targets.bmv2.sockets import socket_bytes
 from tests.echelon.southbound import namespaces
 from tests.echelon.southbound.namespaces import Namespace
 from tests.needs import needs, require
@@ -442,7 +442,7 @@ def test_a_namespace_that_is_not_there() -> None:
 def test_without_permission() -> None:
     script = (
         "import sys; sys.path[:0] = sys.argv[1:]\n"
-        "from echelon.targets.bmv2.shaper import Shaper, ShaperError\n"
+        "from echelon.switches.targets.bmv2.shaper import Shaper, ShaperError\n"
         "try:\n"
         "    with Shaper().at('lo') as interface: interface.remove()\n"
         "except ShaperError as error: print(error)\n"

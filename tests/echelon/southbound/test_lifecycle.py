@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from echelon.southbound.lifecycle import (
+from echelon.switches.southbound.lifecycle import (
     Answered,
     Backoff,
     Close,

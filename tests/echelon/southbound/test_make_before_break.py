@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from finsy.proto import p4r
 
-from echelon.fabric.model import Fabric
 from echelon.lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames
-from echelon.lowering.identity import Identity, ShimIdentity
-from echelon.lowering.lower import Lowering
-from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
-from echelon.rankings.base import Ranking
-from echelon.rankings.deadline import Deadline
-from echelon.rankings.fixed import Fixed
-from echelon.targets.softswitch.capabilities import softswitch
+from echelon.model.fabric.model import Fabric
+from echelon.planning.plan import LEVELS, FlowPlan, Plan, QueuePlan
+from echelon.planning.rankings.base import Ranking
+from echelon.planning.rankings.deadline import Deadline
+from echelon.planning.rankings.fixed import Fixed
+from echelon.switches.lowering.identity import Identity, ShimIdentity
+from echelon.switches.lowering.lower import Lowering
+from echelon.switches.targets.softswitch.capabilities import softswitch
 
 PORT_OF = {"s2": 2, "s3": 3}
 JOBS = ("a", "b", "c")

@@ -10,9 +10,9 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from echelon.lowering.intent import ActionCall, Part, TableEntry
-from echelon.southbound.encoding import EncodedEntry, UpdateKind
-from echelon.southbound.reconcile import Chunk, WantedEntries, difference, turned
+from echelon.switches.lowering.intent import ActionCall, Part, TableEntry
+from echelon.switches.southbound.encoding import EncodedEntry, UpdateKind
+from echelon.switches.southbound.reconcile import Chunk, WantedEntries, difference, turned
 from tests.drawing import examples
 
 STAGES = 3

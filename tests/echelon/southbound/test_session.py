@@ -14,13 +14,21 @@ import pytest
 from finsy.proto import U128, p4i, p4r
 from google.protobuf import text_format  # type: ignore[import-untyped]
 
-from echelon.lowering.intent import FIRST_GROUP, ActionCall, DigestSetting, Intent, MulticastGroup, Part, TableEntry
-from echelon.p4program import P4Program, program
-from echelon.plan import LEVELS, QueuePlan
-from echelon.southbound.codec import OWNER, Codec, owner_of
-from echelon.southbound.errors import SouthboundError
-from echelon.southbound.session import Applied, SwitchSession
-from echelon.targets.softswitch.queues import GnmiQueues
+from echelon.model.p4program import P4Program, program
+from echelon.planning.plan import LEVELS, QueuePlan
+from echelon.switches.lowering.intent import (
+    FIRST_GROUP,
+    ActionCall,
+    DigestSetting,
+    Intent,
+    MulticastGroup,
+    Part,
+    TableEntry,
+)
+from echelon.switches.southbound.codec import OWNER, Codec, owner_of
+from echelon.switches.southbound.errors import SouthboundError
+from echelon.switches.southbound.session import Applied, SwitchSession
+from echelon.switches.targets.softswitch.queues import GnmiQueues
 from softswitch.tm import QueueConfig
 from tests.echelon.southbound.conftest import PRIMARY, bare, flow_entry
 
@@ -523,7 +531,7 @@ async def test_no_device_and_no_server(rig: Any) -> None:
 
 
 async def test_a_switch_that_obeys_another_controller(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("echelon.southbound.session._TAKEOVER_S", 0.1)
+    monkeypatch.setattr("echelon.switches.southbound.session._TAKEOVER_S", 0.1)
     async with rig.session() as session:
         rig.kinds()
         with pytest.raises(SouthboundError, match=r"switch late: another controller is primary \(election id 10\)"):

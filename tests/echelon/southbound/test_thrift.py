@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from echelon.southbound.errors import SouthboundError
-from echelon.targets.bmv2.options import ServerAddress
-from echelon.targets.bmv2.queues import Bmv2Queues
-from echelon.targets.bmv2.thrift import DEPTH_PACKETS, ThriftError, limit_queue, open_queues
+from echelon.switches.southbound.errors import SouthboundError
+from echelon.switches.targets.bmv2.options import ServerAddress
+from echelon.switches.targets.bmv2.queues import Bmv2Queues
+from echelon.switches.targets.bmv2.thrift import DEPTH_PACKETS, ThriftError, limit_queue, open_queues
 from tests.needs import needs, require, simple_switch_client
 
 BMV2 = "simple_switch_grpc"

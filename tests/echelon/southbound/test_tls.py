@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lowering.intent import Intent
-from echelon.p4program import program
-from echelon.southbound.connection import Endpoint, SwitchConnection
-from echelon.southbound.events import Acknowledged, SwitchChanged, SwitchEvent
-from echelon.southbound.lifecycle import Timing
-from echelon.southbound.tls import TlsError, TlsFiles
+from echelon.model.p4program import program
+from echelon.switches.lowering.intent import Intent
+from echelon.switches.southbound.connection import Endpoint, SwitchConnection
+from echelon.switches.southbound.events import Acknowledged, SwitchChanged, SwitchEvent
+from echelon.switches.southbound.lifecycle import Timing
+from echelon.switches.southbound.tls import TlsError, TlsFiles
 from tests.echelon.southbound.switch_process import PATIENCE_S, switch_process
 from tests.softswitch.p4runtime.test_tls import Authority, make_authority, openssl
 

@@ -12,10 +12,10 @@ from finsy import GRPCStatusCode
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from echelon.southbound.channel import CallError, UpdateStatus
-from echelon.southbound.encoding import EncodedEntry, UpdateKind, update_size
-from echelon.southbound.reconcile import Chunk, Difference, difference
-from echelon.southbound.writer import Found, LookUp, Send, Writing, carry_out
+from echelon.switches.southbound.channel import CallError, UpdateStatus
+from echelon.switches.southbound.encoding import EncodedEntry, UpdateKind, update_size
+from echelon.switches.southbound.reconcile import Chunk, Difference, difference
+from echelon.switches.southbound.writer import Found, LookUp, Send, Writing, carry_out
 from tests.drawing import examples
 
 Table = dict[int, int]

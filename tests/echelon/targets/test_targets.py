@@ -10,16 +10,16 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from echelon.documents import DocumentError, parse_document
-from echelon.lowering.capabilities import OuterQueues, QueueDepthMarks, TreeMemory, VirtualQueueMarks
-from echelon.p4program import constants
-from echelon.plan import LEVELS
-from echelon.targets import DEFAULT_TARGET, TARGETS, UNRANKED_TARGET, Site, find_target
-from echelon.targets.bmv2.options import Bmv2Options, ServerAddress
-from echelon.targets.bmv2.queues import Bmv2Queues
-from echelon.targets.softswitch import SoftswitchOptions
-from echelon.targets.softswitch.queues import GnmiQueues
-from echelon.targets.target import GROUP, Registry
+from echelon.model.documents import DocumentError, parse_document
+from echelon.model.p4program import constants
+from echelon.planning.plan import LEVELS
+from echelon.switches.lowering.capabilities import OuterQueues, QueueDepthMarks, TreeMemory, VirtualQueueMarks
+from echelon.switches.targets import DEFAULT_TARGET, TARGETS, UNRANKED_TARGET, Site, find_target
+from echelon.switches.targets.bmv2.options import Bmv2Options, ServerAddress
+from echelon.switches.targets.bmv2.queues import Bmv2Queues
+from echelon.switches.targets.softswitch import SoftswitchOptions
+from echelon.switches.targets.softswitch.queues import GnmiQueues
+from echelon.switches.targets.target import GROUP, Registry
 
 
 def bmv2(ports: tuple[int, ...] = (), **entry: object) -> Bmv2Options:
@@ -141,15 +141,15 @@ def test_drivers_connect_to_nothing_yet() -> None:
 
 def test_listing_names_imports_no_target() -> None:
     """The command line shows the names in its help texts."""
-    loaded = _modules_after("from echelon.targets import TARGETS; assert len(TARGETS) >= 2")
-    assert "echelon.targets.target" in loaded
-    assert not {"echelon.targets.softswitch", "echelon.targets.bmv2"} & loaded
+    loaded = _modules_after("from echelon.switches.targets import TARGETS; assert len(TARGETS) >= 2")
+    assert "echelon.switches.targets.target" in loaded
+    assert not {"echelon.switches.targets.softswitch", "echelon.switches.targets.bmv2"} & loaded
 
 
 def test_a_target_is_light() -> None:
     """`echelon check` reads configurations with the options of their targets."""
-    loaded = _modules_after("from echelon.targets import TARGETS; [TARGETS[n].options for n in TARGETS]")
-    assert {"echelon.targets.softswitch", "echelon.targets.bmv2"} <= loaded
+    loaded = _modules_after("from echelon.switches.targets import TARGETS; [TARGETS[n].options for n in TARGETS]")
+    assert {"echelon.switches.targets.softswitch", "echelon.switches.targets.bmv2"} <= loaded
     assert not {"finsy", "grpc", "thriftpy2", "networkx", "pyroute2", "softswitch"} & loaded
 
 
@@ -184,8 +184,8 @@ def test_a_name_that_two_distributions_register(monkeypatch: pytest.MonkeyPatch)
     ("value", "complaint"),
     [
         ("no_such_package:Stub", "no_such_package:Stub cannot be imported: No module named 'no_such_package'"),
-        ("echelon.plan:Plan", "echelon.plan:Plan is not a Target of that name"),
-        ("echelon.targets.softswitch:Softswitch", "is not a Target of that name"),
+        ("echelon.planning.plan:Plan", "echelon.planning.plan:Plan is not a Target of that name"),
+        ("echelon.switches.targets.softswitch:Softswitch", "is not a Target of that name"),
     ],
 )
 def test_a_distribution_that_registers_something_else(

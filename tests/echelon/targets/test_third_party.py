@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from echelon.documents import Section
-from echelon.errors import RunError
-from echelon.execution import duration_s
-from echelon.fabric.model import Fabric
 from echelon.lab.scenarios.scenario import load_scenario
 from echelon.lab.virtual.run import run
-from echelon.lowering.capabilities import Capabilities
-from echelon.policies import make_policy
-from echelon.southbound.queues import QueueDriver
-from echelon.targets import Site, Target
-from echelon.targets.softswitch.capabilities import softswitch
-from echelon.targets.softswitch.queues import GnmiQueues
-from echelon.targets.softswitch.virtual import VirtualTestbed
-from echelon.targets.virtual import VirtualFabricFactory, VirtualSwitches
+from echelon.model.documents import Section
+from echelon.model.errors import RunError
+from echelon.model.fabric.model import Fabric
+from echelon.planning.execution import duration_s
+from echelon.planning.policies import make_policy
+from echelon.switches.lowering.capabilities import Capabilities
+from echelon.switches.southbound.queues import QueueDriver
+from echelon.switches.targets import Site, Target
+from echelon.switches.targets.softswitch.capabilities import softswitch
+from echelon.switches.targets.softswitch.queues import GnmiQueues
+from echelon.switches.targets.softswitch.virtual import VirtualTestbed
+from echelon.switches.targets.virtual import VirtualFabricFactory, VirtualSwitches
 
 FIG2 = Path(__file__).parents[3] / "topologies" / "scenarios" / "fig2.yaml"
 

@@ -10,12 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.jobs.analysis import earliest_start_s, with_profile_error
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.jobs.pipelines import gpipe
-from echelon.telemetry.corrections import AGREEING, MAX_FACTOR, TOLERANCE, Corrections, FlowStart, computed_distances_s
-from echelon.telemetry.events import FlowEvent
-from echelon.telemetry.tracker import Tracker
+from echelon.model.jobs.analysis import earliest_start_s, with_profile_error
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.model.jobs.pipelines import gpipe
+from echelon.switches.telemetry.corrections import (
+    AGREEING,
+    MAX_FACTOR,
+    TOLERANCE,
+    Corrections,
+    FlowStart,
+    computed_distances_s,
+)
+from echelon.switches.telemetry.events import FlowEvent
+from echelon.switches.telemetry.tracker import Tracker
 from tests.drawing import examples
 
 times = st.fractions(Fraction(1, 100), 2, max_denominator=100)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from echelon.lowering.intent import ActionCall, Intent, KnownFlow, Part, TableEntry
-from echelon.telemetry.events import SETTLING_S, Decoder, FlowEvent
+from echelon.switches.lowering.intent import ActionCall, Intent, KnownFlow, Part, TableEntry
+from echelon.switches.telemetry.events import SETTLING_S, Decoder, FlowEvent
 
 
 def part(job: str, **numbers: int) -> Part:

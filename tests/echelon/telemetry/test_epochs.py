@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.telemetry.epochs import BEHIND, EPOCHS, Counting, IterationClock, ahead
+from echelon.switches.telemetry.epochs import BEHIND, EPOCHS, Counting, IterationClock, ahead
 from tests.echelon.telemetry.training import Passage, reports
 
 durations = st.fractions(Fraction(1, 1000), 3, max_denominator=1000)

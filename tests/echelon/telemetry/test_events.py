@@ -7,18 +7,18 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames
-from echelon.lowering.identity import ShimIdentity
-from echelon.lowering.lower import DIGEST, lower
-from echelon.p4program import constants, program
-from echelon.plan import LEVELS, FlowPlan, Plan, QueuePlan
-from echelon.rankings.deadline import Deadline
-from echelon.rankings.fixed import Fixed
-from echelon.southbound.session import SwitchSession
-from echelon.targets.softswitch.capabilities import softswitch
-from echelon.targets.softswitch.queues import GnmiQueues
-from echelon.telemetry.events import FlowEvent, decode_event
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.p4program import constants, program
+from echelon.planning.plan import LEVELS, FlowPlan, Plan, QueuePlan
+from echelon.planning.rankings.deadline import Deadline
+from echelon.planning.rankings.fixed import Fixed
+from echelon.switches.lowering.identity import ShimIdentity
+from echelon.switches.lowering.lower import DIGEST, lower
+from echelon.switches.southbound.session import SwitchSession
+from echelon.switches.targets.softswitch.capabilities import softswitch
+from echelon.switches.targets.softswitch.queues import GnmiQueues
+from echelon.switches.telemetry.events import FlowEvent, decode_event
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.tm import PortScheduler

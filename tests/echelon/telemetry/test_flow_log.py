@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.telemetry import flow_log
-from echelon.telemetry.events import FlowEvent
-from echelon.telemetry.flow_log import APART, FlowLog
+from echelon.switches.telemetry import flow_log
+from echelon.switches.telemetry.events import FlowEvent
+from echelon.switches.telemetry.flow_log import APART, FlowLog
 
 PATH = ("h1", "s1", "s2", "h2")
 EPOCH = 1_700_000_000.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.telemetry.tracker import MAX_VALUES, Gathering
+from echelon.switches.telemetry.tracker import MAX_VALUES, Gathering
 
 FLOWS = ("a", "b", "c")
 

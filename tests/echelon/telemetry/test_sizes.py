@@ -8,10 +8,10 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.jobs import build_job
-from echelon.jobs.spec import JobSpec
-from echelon.telemetry.corrections import AGREEING, MAX_FACTOR
-from echelon.telemetry.sizes import SIZE_TOLERANCE, HostIteration, profiled_bytes, size_factors, with_sizes
+from echelon.model.jobs import build_job
+from echelon.model.jobs.spec import JobSpec
+from echelon.switches.telemetry.corrections import AGREEING, MAX_FACTOR
+from echelon.switches.telemetry.sizes import SIZE_TOLERANCE, HostIteration, profiled_bytes, size_factors, with_sizes
 from tests.conftest import examples
 
 JOB = build_job(

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.plan import FlowPlan
-from echelon.rankings.fixed import Fixed
-from echelon.telemetry.events import FlowEvent
-from echelon.telemetry.tracker import HISTORY, NOTHING, SMOOTHING, Tracker, paths_of
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.plan import FlowPlan
+from echelon.planning.rankings.fixed import Fixed
+from echelon.switches.telemetry.events import FlowEvent
+from echelon.switches.telemetry.tracker import HISTORY, NOTHING, SMOOTHING, Tracker, paths_of
 from tests.drawing import examples
 from tests.echelon.telemetry.training import Passage, reports
 

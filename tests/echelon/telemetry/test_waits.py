@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.telemetry.waits import FlowSpan, Link, links_of, waits
+from echelon.switches.telemetry.waits import FlowSpan, Link, links_of, waits
 
 RATE = 8000
 LINKS = [("a", "s"), ("b", "s"), ("s", "t"), ("t", "c"), ("t", "d")]

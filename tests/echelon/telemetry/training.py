@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from echelon.telemetry.events import FlowEvent
+from echelon.switches.telemetry.events import FlowEvent
 
 
 @dataclass(frozen=True)

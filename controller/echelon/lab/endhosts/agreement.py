@@ -13,8 +13,8 @@ from math import inf
 from struct import Struct
 
 from echelon.lab.endhosts.shim import MEMORY_UNIT, STRAGGLER_FROM, UNSTAMPED, DataSegment
-from echelon.rankings.base import HostView, Ranking
-from echelon.targets.virtual import Clock
+from echelon.planning.rankings.base import HostView, Ranking
+from echelon.switches.targets.virtual import Clock
 
 _NS_PER_S = 1_000_000_000
 _STAMP = Struct("!IHH")

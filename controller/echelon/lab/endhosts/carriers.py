@@ -8,10 +8,6 @@ from functools import partial
 from importlib.metadata import entry_points
 from typing import Protocol
 
-from echelon.errors import RunError
-from echelon.fabric.model import Fabric
-from echelon.jobs.analysis import connections
-from echelon.jobs.graph import Flow, FlowKey, Job
 from echelon.lab.endhosts.agreement import Agreement, FlowUrgency, SentBytes, acknowledgement_urgency
 from echelon.lab.endhosts.native import NativeEnds, NativeFlow, new_tally, tally_of
 from echelon.lab.endhosts.ranks import CONTROL, HostRanks
@@ -43,11 +39,15 @@ from echelon.lab.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings, TcpTally
 from echelon.lab.endhosts.tcp.stack import Connection, TcpStack
 from echelon.lab.endhosts.transport import NS_PER_S, FlowEnds, FlowReceiver, FlowSender
 from echelon.lab.scenarios.scenario import Congestion, Transport
-from echelon.lowering.identity import SegmentIdentity, ShimIdentity
-from echelon.lowering.trees import JobTree
-from echelon.paths import Paths, packets_held
-from echelon.rankings.base import Ranking
-from echelon.targets.virtual import CONNECTION, Clock, Interfaces, Nic, Urgency
+from echelon.model.errors import RunError
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.analysis import connections
+from echelon.model.jobs.graph import Flow, FlowKey, Job
+from echelon.planning.paths import Paths, packets_held
+from echelon.planning.rankings.base import Ranking
+from echelon.switches.lowering.identity import SegmentIdentity, ShimIdentity
+from echelon.switches.lowering.trees import JobTree
+from echelon.switches.targets.virtual import CONNECTION, Clock, Interfaces, Nic, Urgency
 
 
 class PacedNic:
@@ -355,9 +355,9 @@ class ConnectionCarrier:
     """One connection, over TCP or RoCE, from each worker to each that it sends to, open from the beginning to the
     end.
 
-    A connection carries its flows in the order of `echelon.jobs.analysis.connections`, the same in every iteration:
-    that is how switches tell them apart. A flow that is ready before one that precedes it waits for that one's start.
-    What has no place in `settings`, those of TCP, is in `transport`.
+    A connection carries its flows in the order of `echelon.model.jobs.analysis.connections`, the same in every
+    iteration: that is how switches tell them apart. A flow that is ready before one that precedes it waits for that
+    one's start. What has no place in `settings`, those of TCP, is in `transport`.
     """
 
     def __init__(

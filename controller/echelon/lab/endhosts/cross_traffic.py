@@ -17,7 +17,7 @@ from echelon.lab.endhosts.transport import NS_PER_S
 from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lab.traffic.outcome import FlowOutcome
 from echelon.lab.traffic.schedule import PacedFlow, ScheduledFlow
-from echelon.targets.virtual import Clock
+from echelon.switches.targets.virtual import Clock
 
 _PORTS = range(32768, 61000)
 """Linux's ephemeral ports."""

@@ -12,20 +12,6 @@ from fractions import Fraction
 from functools import partial
 from itertools import chain
 
-from echelon.execution import (
-    Completion,
-    Instruction,
-    IterationFinished,
-    IterationRecord,
-    JobExecution,
-    JobRecord,
-    Span,
-    StartCompute,
-    StartFlow,
-    Until,
-)
-from echelon.fabric.model import Fabric
-from echelon.jobs.graph import Flow, FlowKey, Job
 from echelon.lab.endhosts.carriers import (
     BackgroundStats,
     Carrier,
@@ -47,11 +33,25 @@ from echelon.lab.endhosts.tcp.sender import TcpSettings
 from echelon.lab.endhosts.transport import NS_PER_S
 from echelon.lab.scenarios.scenario import Background, Delay, Transport
 from echelon.lab.scenarios.traffic_spec import TrafficSource
-from echelon.lowering.at_hosts import HostRule
-from echelon.lowering.identity import Identity, SegmentIdentity, ShimIdentity
-from echelon.lowering.trees import JobTree
-from echelon.paths import Paths
-from echelon.targets.virtual import Clock, Interfaces, NetworkInC, Nic
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import Flow, FlowKey, Job
+from echelon.planning.execution import (
+    Completion,
+    Instruction,
+    IterationFinished,
+    IterationRecord,
+    JobExecution,
+    JobRecord,
+    Span,
+    StartCompute,
+    StartFlow,
+    Until,
+)
+from echelon.planning.paths import Paths
+from echelon.switches.lowering.at_hosts import HostRule
+from echelon.switches.lowering.identity import Identity, SegmentIdentity, ShimIdentity
+from echelon.switches.lowering.trees import JobTree
+from echelon.switches.targets.virtual import Clock, Interfaces, NetworkInC, Nic
 
 _BACKGROUND_PORTS = 0x8000
 
@@ -72,8 +72,8 @@ class TrainingEmulator:
     - `nics`: network interfaces by host.
     - `identities`: by (job, flow). With a `ShimIdentity` the job's senders write the shim; with a `SegmentIdentity` the
       job sends over TCP or RoCE.
-    - `iterations` and `until` say when the run is over (`echelon.execution`); with None iterations it goes on until
-      the caller lets no more time pass.
+    - `iterations` and `until` say when the run is over (`echelon.planning.execution`); with None iterations it goes on
+      until the caller lets no more time pass.
     - `traffic` plays as long as the run lasts, drawn from `seed`.
     - `paced` says that `pace` will tell senders with the shim their rates.
     - `paths` are those of the plan, by job (`ShimCarrier`).

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from ctoolchain import CSource, Loaded, load
-from echelon.engine import VARIABLE
-from echelon.errors import RunError
 from echelon.lab.endhosts import shim
 from echelon.lab.endhosts.ranks import CONTROL, LEFT_SHIFT_BIAS, MEMORY_SHIFT, packed
 from echelon.lab.endhosts.shim import FlowAddress, PacketTally
 from echelon.lab.endhosts.transport import CREDIT_SEGMENTS, MAX_BACKOFF, MAX_TIMEOUTS, stuck
 from echelon.lab.scenarios.scenario import Transport
-from echelon.lowering.at_hosts import HostRule
-from echelon.lowering.identity import ShimIdentity
-from echelon.rankings.base import Overdue, Ranking, Steps
-from echelon.targets.virtual import NativeClock, NetworkInC
+from echelon.model.errors import RunError
+from echelon.planning.engine import VARIABLE
+from echelon.planning.rankings.base import Overdue, Ranking, Steps
+from echelon.switches.lowering.at_hosts import HostRule
+from echelon.switches.lowering.identity import ShimIdentity
+from echelon.switches.targets.virtual import NativeClock, NetworkInC
 
 __all__ = ["NativeEnds", "NativeFlow"]
 

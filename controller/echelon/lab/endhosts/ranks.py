@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
 
-from echelon.errors import RunError
 from echelon.lab.endhosts.shim import STRAGGLER_FROM, UNSTAMPED, DataSegment
-from echelon.lowering.at_hosts import HostRule
-from echelon.lowering.identity import ShimIdentity
-from echelon.p4program import constants
-from echelon.plan import CONTROL_QUEUE
+from echelon.model.errors import RunError
+from echelon.model.p4program import constants
+from echelon.planning.plan import CONTROL_QUEUE
+from echelon.switches.lowering.at_hosts import HostRule
+from echelon.switches.lowering.identity import ShimIdentity
 
 _CONSTANTS = constants()
 MEMORY_SHIFT = _CONSTANTS["MEMORY_SHIFT"]

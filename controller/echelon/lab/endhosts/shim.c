@@ -111,7 +111,8 @@ static int64_t now_of(const shim_host *host) {
     return *host->run->network.now_ns;
 }
 
-/* -- ends of flows -------------------------------------------------------------------------------------------------- */
+/* -- ends of flows --------------------------------------------------------------------------------------------------
+ * */
 
 static void **place_of(const table *of, uint32_t key) {
     uint32_t at = key * 2654435769u;
@@ -163,7 +164,8 @@ static uint32_t key_of(const shim_flow *flow) {
     return (uint32_t)flow->job << 16 | flow->flow;
 }
 
-/* -- agreement ------------------------------------------------------------------------------------------------------ */
+/* -- agreement ------------------------------------------------------------------------------------------------------
+ * */
 
 /* Return what a host knows of a job; NULL: there is no memory. */
 static knowledge *known_of(shim_host *host, uint16_t job) {
@@ -218,7 +220,8 @@ static void put_stamp(shim_host *host, uint8_t epoch, uint16_t job, uint8_t *sta
     put(stamp + 4, known->memory, 2);
 }
 
-/* -- urgencies ------------------------------------------------------------------------------------------------------ */
+/* -- urgencies ------------------------------------------------------------------------------------------------------
+ * */
 
 enum { OF_ACKNOWLEDGEMENTS = 1 };
 
@@ -297,7 +300,8 @@ uint32_t shim_choose(void *at, int64_t now_ns, const shim_ranked *ranked, uint32
     return chosen;
 }
 
-/* -- ranks ---------------------------------------------------------------------------------------------------------- */
+/* -- ranks ----------------------------------------------------------------------------------------------------------
+ * */
 
 enum { CLASS_SHIFT = 3 };
 
@@ -337,7 +341,8 @@ static uint8_t code_point(shim_host *host, uint32_t key, uint8_t *shim) {
     return packet.queue << CLASS_SHIFT;
 }
 
-/* -- frames --------------------------------------------------------------------------------------------------------- */
+/* -- frames ---------------------------------------------------------------------------------------------------------
+ * */
 
 /* Send a frame with these headers from a host; its bytes behind the shim are zeros. */
 static void send_frame(
@@ -380,7 +385,8 @@ static void transmit(const sending *s, const segment *of) {
     u->sent->bytes += of->length_bytes;
 }
 
-/* -- the pacer ------------------------------------------------------------------------------------------------------ */
+/* -- the pacer ------------------------------------------------------------------------------------------------------
+ * */
 
 static void go_on(sending *s);
 
@@ -437,7 +443,8 @@ static void offer(sending *s, const segment *of) {
     if (s->held == 1) go_on(s);
 }
 
-/* -- the sender ----------------------------------------------------------------------------------------------------- */
+/* -- the sender -----------------------------------------------------------------------------------------------------
+ * */
 
 static segment segment_at(const sending *s, int64_t index) {
     segment of = {0, 0, 0, 0, 0, 0};
@@ -553,7 +560,8 @@ static void on_ack(sending *s, int64_t now_ns, int64_t missing_bytes, uint32_t d
     }
 }
 
-/* -- the receiver --------------------------------------------------------------------------------------------------- */
+/* -- the receiver ---------------------------------------------------------------------------------------------------
+ * */
 
 static part *ahead_from(const receiving *r, int64_t start) {
     uint32_t at;
@@ -621,7 +629,8 @@ static void on_segment(receiving *r, const segment *of, uint32_t drain) {
     }
 }
 
-/* -- hosts ---------------------------------------------------------------------------------------------------------- */
+/* -- hosts ----------------------------------------------------------------------------------------------------------
+ * */
 
 int shim_deliver(void *at, int64_t now_ns, const uint8_t *frame, uint32_t length) {
     shim_host *host = at;

@@ -39,7 +39,8 @@ typedef struct shim_flow {
 shim_run *shim_new(const network_in_c *network, const shim_constants *constants, uint64_t told_of_failure);
 void shim_free(shim_run *run);
 shim_host *shim_add_host(shim_run *run, void *nic);
-/* Have a host rank the packets that it sends of a flow, by a `struct rank_rule` (ranks.h). Flows of one EchelonFlow share a
+/* Have a host rank the packets that it sends of a flow, by a `struct rank_rule` (ranks.h). Flows of one EchelonFlow
+ * share a
    state. Return 0, or 1 if there is no memory. */
 int shim_rank(shim_host *host, uint16_t job, uint16_t flow, uint32_t echelonflow, const void *rule);
 /* Have all hosts mark what they send: acknowledgements with this code point. */

@@ -16,7 +16,7 @@ from ipaddress import IPv4Address
 from struct import Struct
 from typing import Self
 
-from echelon.p4program import constants
+from echelon.model.p4program import constants
 
 
 @dataclass(slots=True)

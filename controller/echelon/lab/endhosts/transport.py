@@ -25,9 +25,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from echelon.errors import RunError
 from echelon.lab.endhosts.shim import MIN_FRAME_BYTES, AckSegment, DataSegment, PacketTally
-from echelon.targets.virtual import Clock
+from echelon.model.errors import RunError
+from echelon.switches.targets.virtual import Clock
 
 MAX_BACKOFF = 8
 """Longest wait of a sender whose packets go unanswered, in multiples of its first wait."""

@@ -29,14 +29,14 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import ClassVar, NoReturn
 
-from echelon.errors import RunError
-from echelon.fabric.model import Fabric
 from echelon.lab.hosts.backends.interfaces import HostFabric
 from echelon.lab.hosts.serving import Controller, ServiceProcess, start_switches
 from echelon.lab.scenarios.scenario import PolicyChoice
-from echelon.processes import dies_with_this
-from echelon.progress import CommandProgress, counted
-from echelon.targets.launching import SwitchLauncher, SwitchProcess
+from echelon.model.errors import RunError
+from echelon.model.fabric.model import Fabric
+from echelon.model.progress import CommandProgress, counted
+from echelon.switches.processes import dies_with_this
+from echelon.switches.targets.launching import SwitchLauncher, SwitchProcess
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PREFIX = "echelon-lab-"

@@ -18,9 +18,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from echelon.errors import RunError
-from echelon.execution import Completion
-from echelon.extras import plug_in
 from echelon.lab.endhosts import ranks as marking
 from echelon.lab.hosts import sandbox
 from echelon.lab.hosts.backends.base import BACKENDS, HostFabric
@@ -41,13 +38,16 @@ from echelon.lab.hosts.workers.coordinator import (
 from echelon.lab.hosts.workers.others import MakeWorkers, OtherWorkers, Surroundings, maker_of
 from echelon.lab.scenarios.results import PolicyRun, SwitchStats
 from echelon.lab.scenarios.scenario import PolicyChoice, Scenario
-from echelon.lowering.at_hosts import HostRule
-from echelon.paths import Paths
-from echelon.policies.base import Policy
-from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred
-from echelon.progress import UNSEEN, CommandProgress, counted
-from echelon.targets import TARGETS
-from echelon.targets.launching import SwitchProcess
+from echelon.model.errors import RunError
+from echelon.model.extras import plug_in
+from echelon.model.progress import UNSEEN, CommandProgress, counted
+from echelon.planning.execution import Completion
+from echelon.planning.paths import Paths
+from echelon.planning.policies.base import Policy
+from echelon.switches.lowering.at_hosts import HostRule
+from echelon.switches.processes import DIES_WITH_CALLER, NICENESS, preferred
+from echelon.switches.targets import TARGETS
+from echelon.switches.targets.launching import SwitchProcess
 
 OPENING_S = 30.0
 """Longest wait until all workers are connected."""

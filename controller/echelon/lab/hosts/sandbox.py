@@ -61,7 +61,7 @@ _SESSION = Path("/proc/self/autogroup")
 """The niceness of this session. Where the kernel groups processes by session (sched_autogroup_enabled), that of a
 process counts only within its own, and the sandbox is one."""
 _NICENESS = -10
-"""The same number as in echelon.processes, which this script does not import."""
+"""The same number as in echelon.switches.processes, which this script does not import."""
 _SYSCTLS = {
     # The kernel's router solicitations and multicast reports would be counted with the packets of a run.
     "net/ipv6/conf/all/disable_ipv6": "1",
@@ -92,7 +92,7 @@ def scratch() -> Path:
     Raises `RunError` outside a sandbox.
     """
     if not inside():
-        from echelon.errors import RunError
+        from echelon.model.errors import RunError
 
         raise RunError("there is no scratch directory outside a sandbox (call sandbox.run_inside)")
     return _SCRATCH
@@ -133,7 +133,7 @@ def run_inside(argv: Sequence[str], private: Sequence[str] = (), *, terminal: bo
 
     reason = missing()
     if reason is not None:
-        from echelon.errors import RunError
+        from echelon.model.errors import RunError
 
         raise RunError(f"no sandbox for the run: {reason}")
     life_line, held = os.pipe()

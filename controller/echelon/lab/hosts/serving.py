@@ -15,18 +15,18 @@ from typing import Any, Self
 
 import yaml
 
-from echelon.client import Client, ClientError
-from echelon.errors import RunError
-from echelon.fabric.model import Fabric
-from echelon.jobs.spec import JobSpec
+from echelon.controller.client import Client, ClientError
+from echelon.controller.service.api.jobs import JobResource
+from echelon.controller.service.api.status import StatusResource
 from echelon.lab.scenarios.results import ChosenPlan
 from echelon.lab.scenarios.scenario import PolicyChoice
-from echelon.lowering.at_hosts import HostRule
-from echelon.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred, said, start
-from echelon.quantities import duration_text, rate_text
-from echelon.service.api.jobs import JobResource
-from echelon.service.api.status import StatusResource
-from echelon.targets.launching import Place, SwitchLauncher, SwitchProcess
+from echelon.model.errors import RunError
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.spec import JobSpec
+from echelon.model.quantities import duration_text, rate_text
+from echelon.switches.lowering.at_hosts import HostRule
+from echelon.switches.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred, said, start
+from echelon.switches.targets.launching import Place, SwitchLauncher, SwitchProcess
 
 READY_S = 120.0
 """Longest wait until the service leads and all switches hold what they should."""

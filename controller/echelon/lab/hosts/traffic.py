@@ -16,14 +16,14 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Self
 
-from echelon.errors import RunError
 from echelon.lab.hosts.backends.base import HostFabric
 from echelon.lab.scenarios.results import alone_iterations_s
 from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lab.traffic.outcome import FlowOutcome, read_outcomes
 from echelon.lab.traffic.schedule import Schedule, write_schedule
-from echelon.processes import DIES_WITH_CALLER, said, start
+from echelon.model.errors import RunError
+from echelon.switches.processes import DIES_WITH_CALLER, said, start
 
 _ALLOWANCE = 10
 _LEAST_S = 30.0

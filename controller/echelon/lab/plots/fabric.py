@@ -12,7 +12,7 @@ from echelon.lab.plots.style import INK, Style, colour, entries_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from echelon.fabric.model import Fabric
+    from echelon.model.fabric.model import Fabric
 
 _NAMED = 40
 """The most nodes of a stage that have names; of more, the first and the last have."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from echelon.documents import DocumentError
-from echelon.paths import links_of
+from echelon.model.documents import DocumentError
+from echelon.planning.paths import links_of
 
 RESULTS, NETWORK = "results.json", "network.json"
 _BITS = 8

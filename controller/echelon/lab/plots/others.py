@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from echelon.jobs.analysis import earliest_start_s, ideal_finish_s
-from echelon.jobs.graph import LOCAL, Flow, Job
 from echelon.lab.plots.charts import Bar, put, write_in
 from echelon.lab.plots.style import INK, PALETTE, Style, colour, entries_of
 from echelon.lab.traffic.schedule import BURST_PERIOD, Schedule, burst_us, loads_bps
+from echelon.model.jobs.analysis import earliest_start_s, ideal_finish_s
+from echelon.model.jobs.graph import LOCAL, Flow, Job
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,9 +15,9 @@ from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from echelon.documents import DocumentError, suggestion
-from echelon.extras import PLUG_INS, how_to_install, plug_in
 from echelon.lab.plots.measured import Excerpt, MeasuredRun
+from echelon.model.documents import DocumentError, suggestion
+from echelon.model.extras import PLUG_INS, how_to_install, plug_in
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -38,14 +38,14 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from echelon.allocation import Number
-from echelon.errors import RunError
-from echelon.execution import IterationRecord, JobRecord, tardiness_s
-from echelon.fabric.routing import narrowest_bps
-from echelon.jobs.graph import Job
 from echelon.lab.traffic.outcome import FlowOutcome, TrafficSummary, until
 from echelon.lab.traffic.outcome import summary as summary_of
-from echelon.policies.base import Choice, Labelled
+from echelon.model.errors import RunError
+from echelon.model.fabric.routing import narrowest_bps
+from echelon.model.jobs.graph import Job
+from echelon.planning.allocation import Number
+from echelon.planning.execution import IterationRecord, JobRecord, tardiness_s
+from echelon.planning.policies.base import Choice, Labelled
 
 if TYPE_CHECKING:
     from echelon.lab.scenarios.scenario import Scenario
@@ -156,8 +156,8 @@ def common_end_s(scenario: Scenario, runs: Iterable[PolicyRun]) -> float:
 
 def alone_iterations_s(scenario: Scenario) -> dict[str, Fraction]:
     """Return how many seconds an iteration of each job takes at least, under any policy and on any paths, by job
-    (`echelon.fluid.least`). Raises `PlanError`."""
-    from echelon.fluid.least import least_iterations_s
+    (`echelon.planning.fluid.least`). Raises `PlanError`."""
+    from echelon.planning.fluid.least import least_iterations_s
 
     return least_iterations_s(scenario.jobs, scenario.fabric)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from echelon.documents import DocumentError
-from echelon.jobs.graph import Job
 from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lab.traffic.models import Burst, Consistent, Long
 from echelon.lab.traffic.schedule import PacedFlow, Schedule, ScheduledFlow
+from echelon.model.documents import DocumentError
+from echelon.model.jobs.graph import Job
 
 SMALLEST = Fraction(1, 10**6)
 

@@ -66,7 +66,10 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from echelon.documents import (
+from echelon.lab.scenarios.traffic_spec import TrafficSource, TrafficSpec
+from echelon.lab.traffic.schedule import read_schedule
+from echelon.lab.traffic.sizes import builtin_sizes, load_sizes
+from echelon.model.documents import (
     Count,
     DocumentError,
     Duration,
@@ -82,19 +85,16 @@ from echelon.documents import (
     refuse,
     suggestion,
 )
-from echelon.execution import Until
-from echelon.fabric.load import FabricSpec, build_fabric, load_fabric_spec
-from echelon.fabric.model import Fabric
-from echelon.jobs import build_job
-from echelon.jobs.analysis import with_profile_error
-from echelon.jobs.graph import FlowKey, Job
-from echelon.jobs.spec import MTUS, JobSpec, RecognitionSpec, load_job_spec
-from echelon.lab.scenarios.traffic_spec import TrafficSource, TrafficSpec
-from echelon.lab.traffic.schedule import read_schedule
-from echelon.lab.traffic.sizes import builtin_sizes, load_sizes
-from echelon.lowering.identity import Identity, identities_of, number_shims
-from echelon.policies import PolicyChoiceError, parse_parameters
-from echelon.quantities import QuantityError, shown, size_bytes
+from echelon.model.fabric.load import FabricSpec, build_fabric, load_fabric_spec
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs import build_job
+from echelon.model.jobs.analysis import with_profile_error
+from echelon.model.jobs.graph import FlowKey, Job
+from echelon.model.jobs.spec import MTUS, JobSpec, RecognitionSpec, load_job_spec
+from echelon.model.quantities import QuantityError, shown, size_bytes
+from echelon.planning.execution import Until
+from echelon.planning.policies import PolicyChoiceError, parse_parameters
+from echelon.switches.lowering.identity import Identity, identities_of, number_shims
 
 Compute = Literal["timed", "cpu"]
 Congestion = Literal["newreno", "mltcp"]
@@ -198,7 +198,7 @@ class Scenario:
     policies: tuple[PolicyChoice, ...]
     iterations: int
     until: Until
-    """The condition that ends the run (`echelon.execution`)."""
+    """The condition that ends the run (`echelon.planning.execution`)."""
     seed: int
     transport: Transport
     control_latency_s: Fraction

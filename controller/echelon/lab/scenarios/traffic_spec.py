@@ -14,11 +14,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema, model_validator
 
-from echelon.documents import Count, Name, PositiveReal, Rate, Section, problem
 from echelon.lab.traffic.models import Burst, Consistent, Long, TrafficModel, pairs_of, stream
 from echelon.lab.traffic.schedule import Pair, Schedule, ScheduledFlow
 from echelon.lab.traffic.sizes import SizeDistribution, builtin_sizes, load_sizes
-from echelon.quantities import shown
+from echelon.model.documents import Count, Name, PositiveReal, Rate, Section, problem
+from echelon.model.quantities import shown
 
 DEFAULT_SIZES = "web_search"
 

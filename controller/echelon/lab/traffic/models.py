@@ -20,10 +20,10 @@ from operator import attrgetter
 from random import Random
 from typing import ClassVar, TypeVar
 
-from echelon.documents import suggestion
 from echelon.lab.traffic.schedule import BURST_PERIOD, PacedFlow, Pair, Schedule, ScheduledFlow
 from echelon.lab.traffic.sizes import SizeDistribution
-from echelon.quantities import shown
+from echelon.model.documents import suggestion
+from echelon.model.quantities import shown
 
 T = TypeVar("T")
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from echelon.documents import DocumentError
 from echelon.lab.traffic.schedule import PACED_HEADER, PacedFlow, ScheduledFlow
-from echelon.quantities import shown
+from echelon.model.documents import DocumentError
+from echelon.model.quantities import shown
 
 
 @dataclass(frozen=True, slots=True)

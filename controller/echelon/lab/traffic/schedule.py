@@ -24,8 +24,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO
 
-from echelon.documents import DocumentError
-from echelon.quantities import shown
+from echelon.model.documents import DocumentError
+from echelon.model.quantities import shown
 
 Pair = tuple[str, str]
 """Names of hosts: (source, destination)."""
@@ -90,7 +90,7 @@ PACED_HEADER = (*HEADER, "rate_bps", "connection")
 MAX_START_US = 10**12
 MAX_SIZE_BYTES = 10**15
 MAX_RATE_BPS = 10**13
-"""Maximum rate, as in all files (`echelon.quantities`)."""
+"""Maximum rate, as in all files (`echelon.model.quantities`)."""
 
 
 def write_schedule(schedule: Schedule, path: str | Path) -> None:

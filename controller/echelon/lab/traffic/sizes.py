@@ -20,9 +20,9 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-from echelon.documents import DocumentError, suggestion
 from echelon.lab.traffic.schedule import MAX_SIZE_BYTES
-from echelon.quantities import number, shown
+from echelon.model.documents import DocumentError, suggestion
+from echelon.model.quantities import number, shown
 
 _DIRECTORY = Path(__file__).parent / "cdf"
 

@@ -1,4 +1,5 @@
-"""The machine of `echelon.control` in virtual time: the same controller as the service's, with a store in memory.
+"""The machine of `echelon.controller.machine` in virtual time: the same controller as the service's, with a store in
+memory.
 
 It runs on an event loop of its own, beside a testbed that runs in the calling thread. Work that the service does in
 threads is done at once, and the reports of switches say how late it is.
@@ -14,28 +15,28 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any, Self, TypeVar
 
-from echelon.control import effects, events, facts
-from echelon.control.effects import Effect
-from echelon.control.events import Instant
-from echelon.control.jobs import BuiltJob
-from echelon.control.jobstore import ChosenPolicy
-from echelon.control.machine import Machine, Settings
-from echelon.control.planning import Planner
-from echelon.control.records import COLLECTIONS, Changes, CollectionName, Document, Snapshot
-from echelon.fabric.model import Fabric
-from echelon.jobs.spec import JobSpec
+from echelon.controller.machine import effects, events, facts
+from echelon.controller.machine.effects import Effect
+from echelon.controller.machine.events import Instant
+from echelon.controller.machine.jobs import BuiltJob
+from echelon.controller.machine.jobstore import ChosenPolicy
+from echelon.controller.machine.machine import Machine, Settings
+from echelon.controller.machine.planning import Planner
+from echelon.controller.machine.records import COLLECTIONS, Changes, CollectionName, Document, Snapshot
+from echelon.controller.service.loop import MachineLoop
 from echelon.lab.scenarios.results import ChosenPlan
-from echelon.lowering.at_hosts import HostRule
-from echelon.lowering.capabilities import Capabilities
-from echelon.lowering.lower import DIGEST
-from echelon.lowering.trees import JobTree
-from echelon.plan import Plan
-from echelon.policies import PlanError
-from echelon.policies.base import Policy, Reporting, no_report
-from echelon.service.loop import MachineLoop
-from echelon.southbound.deadlines import no_deadlines
-from echelon.southbound.events import Acknowledged, SwitchChanged
-from echelon.southbound.session import IntentSession
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.spec import JobSpec
+from echelon.planning.plan import Plan
+from echelon.planning.policies import PlanError
+from echelon.planning.policies.base import Policy, Reporting, no_report
+from echelon.switches.lowering.at_hosts import HostRule
+from echelon.switches.lowering.capabilities import Capabilities
+from echelon.switches.lowering.lower import DIGEST
+from echelon.switches.lowering.trees import JobTree
+from echelon.switches.southbound.deadlines import no_deadlines
+from echelon.switches.southbound.events import Acknowledged, SwitchChanged
+from echelon.switches.southbound.session import IntentSession
 
 T = TypeVar("T")
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 
-from echelon.errors import RunError
-from echelon.fluid import BackgroundFlow, FluidError, Windows, simulate
 from echelon.lab.endhosts.shim import ACK_BYTES
 from echelon.lab.scenarios.results import ChosenPlan, PolicyRun
 from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.virtual.searching import report_search
-from echelon.policies.base import Patient, Policy, Searching
-from echelon.progress import RUN, UNSEEN, CommandProgress
+from echelon.model.errors import RunError
+from echelon.model.progress import RUN, UNSEEN, CommandProgress
+from echelon.planning.fluid import BackgroundFlow, FluidError, Windows, simulate
+from echelon.planning.policies.base import Patient, Policy, Searching
 
 
 def run(

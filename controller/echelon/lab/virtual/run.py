@@ -1,7 +1,7 @@
 """Emulated jobs, packet by packet, through switches in virtual time.
 
-The controller is the service's (`echelon.control`). It reaches the switches only by the sessions of their target, as
-it would reach real ones.
+The controller is the service's (`echelon.controller.machine`). It reaches the switches only by the sessions of their
+target, as it would reach real ones.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from echelon.control.jobs import BuiltJob
-from echelon.errors import RunError
-from echelon.fabric.model import Fabric
-from echelon.jobs.graph import FlowKey, Job
-from echelon.jobs.spec import JobSpec
+from echelon.controller.machine.jobs import BuiltJob
 from echelon.lab.endhosts.emulator import TrainingEmulator
 from echelon.lab.endhosts.transport import NS_PER_S
 from echelon.lab.scenarios.results import PolicyRun, SwitchStats
 from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.virtual.controller import VirtualController
 from echelon.lab.virtual.searching import report_search
-from echelon.lowering.capabilities import Capabilities, QueueDepthMarks
-from echelon.lowering.identity import Identity
-from echelon.policies.base import Policy
-from echelon.progress import RUN, UNSEEN, CommandProgress, counted
-from echelon.southbound.channel import Connect
-from echelon.southbound.errors import SouthboundError
-from echelon.southbound.session import IntentSession
-from echelon.targets import DEFAULT_TARGET, TARGETS, Site, Target
-from echelon.targets.virtual import VirtualSwitches
+from echelon.model.errors import RunError
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import FlowKey, Job
+from echelon.model.jobs.spec import JobSpec
+from echelon.model.progress import RUN, UNSEEN, CommandProgress, counted
+from echelon.planning.policies.base import Policy
+from echelon.switches.lowering.capabilities import Capabilities, QueueDepthMarks
+from echelon.switches.lowering.identity import Identity
+from echelon.switches.southbound.channel import Connect
+from echelon.switches.southbound.errors import SouthboundError
+from echelon.switches.southbound.session import IntentSession
+from echelon.switches.targets import DEFAULT_TARGET, TARGETS, Site, Target
+from echelon.switches.targets.virtual import VirtualSwitches
 
 Observer = Callable[[VirtualSwitches, TrainingEmulator], None]
 

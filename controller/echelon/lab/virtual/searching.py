@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from echelon.progress import CommandProgress
+from echelon.model.progress import CommandProgress
 
 
 def report_search(progress: CommandProgress, label: str, share: float) -> None:

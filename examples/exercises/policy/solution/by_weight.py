@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from echelon.fabric.model import Fabric
-from echelon.fabric.routing import PathChooser
-from echelon.jobs.graph import Job
-from echelon.paths import FlowPaths
-from echelon.plan import Plan
-from echelon.policies.base import NoParameters
-from echelon.policies.levels import JOB_QUEUES, fixed_flows, strict
+from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.routing import PathChooser
+from echelon.model.jobs.graph import Job
+from echelon.planning.paths import FlowPaths
+from echelon.planning.plan import Plan
+from echelon.planning.policies.base import NoParameters
+from echelon.planning.policies.levels import JOB_QUEUES, fixed_flows, strict
 
 
 class ByWeight:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon.allocation import Number
-from echelon.rankings.base import IN_ORDER_OF_START, HostOrder, StatelessExecution
-from echelon.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, Units, steps
+from echelon.planning.allocation import Number
+from echelon.planning.rankings.base import IN_ORDER_OF_START, HostOrder, StatelessExecution
+from echelon.planning.rankings.in_switches import LevelProfile, RankingAction, SwitchNumbers, Units, steps
 
 
 @dataclass(frozen=True, slots=True)

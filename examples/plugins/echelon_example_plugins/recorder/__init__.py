@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from echelon.documents import Section
-from echelon.targets import Site, Target
+from echelon.model.documents import Section
+from echelon.switches.targets import Site, Target
 
 if TYPE_CHECKING:
-    from echelon.lowering.capabilities import Capabilities
-    from echelon.southbound.queues import QueueDriver
-    from echelon.targets.launching import SwitchLauncher
+    from echelon.switches.lowering.capabilities import Capabilities
+    from echelon.switches.southbound.queues import QueueDriver
+    from echelon.switches.targets.launching import SwitchLauncher
 
 
 class RecorderOptions(Section):
@@ -32,8 +32,8 @@ class Recorder(Target[RecorderOptions]):
     options = RecorderOptions
 
     def capabilities(self, options: RecorderOptions) -> Capabilities:
-        from echelon.lowering.capabilities import QueueDepthMarks
-        from echelon.targets.v1model import v1model_capabilities
+        from echelon.switches.lowering.capabilities import QueueDepthMarks
+        from echelon.switches.targets.v1model import v1model_capabilities
 
         return v1model_capabilities(self.name, QueueDepthMarks(packets=64))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from echelon.targets.launching import ExecutableLauncher, Place, Ports
+from echelon.switches.targets.launching import ExecutableLauncher, Place, Ports
 
 
 class RecorderLauncher(ExecutableLauncher):

@@ -8,8 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from echelon.lowering.intent import QueueSetting
-from echelon.southbound.errors import SouthboundError
+from echelon.switches.lowering.intent import QueueSetting
+from echelon.switches.southbound.errors import SouthboundError
 
 if TYPE_CHECKING:
     from finsy import GNMIClient

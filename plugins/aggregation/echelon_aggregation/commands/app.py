@@ -16,7 +16,7 @@ from echelon.cli.usage import BAD_INPUT, FAILED, CommandGroup, fail
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from echelon.client import Client
+    from echelon.controller.client import Client
     from echelon_aggregation.planning import Gain
     from echelon_aggregation.virtual import Outcome
 
@@ -49,11 +49,11 @@ def plan(
     Example: echelon aggregation plan jobs.yaml --policy 'aggregation(by=share,places=1024)'
     """
     from echelon.cli.runs import policy_choice
-    from echelon.documents import DocumentError
-    from echelon.fluid import FluidError
     from echelon.lab.scenarios.scenario import load_scenario
-    from echelon.plan import PlanError
-    from echelon.policies.registry import make_policy
+    from echelon.model.documents import DocumentError
+    from echelon.planning.fluid import FluidError
+    from echelon.planning.plan import PlanError
+    from echelon.planning.policies.registry import make_policy
     from echelon_aggregation.planning import gains
     from echelon_aggregation.policy import Aggregation
 
@@ -172,7 +172,7 @@ def demo(
 
     Example: echelon aggregation demo --workers 4
     """
-    from echelon.errors import RunError
+    from echelon.model.errors import RunError
 
     progress = ShownProgress()
     try:

@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from echelon.documents import DocumentError
-from echelon.quantities import shown
+from echelon.model.documents import DocumentError
+from echelon.model.quantities import shown
 from echelon_importers.chakra.wire import Value, WireNode, read_trace
 from echelon_importers.importer import Importer, ImportOptions, Source
 from echelon_importers.traces import Joined, TracedTransfer, TraceNode, Transfers, Work, assemble, node_label

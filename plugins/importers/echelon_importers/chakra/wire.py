@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from echelon.documents import DocumentError
+from echelon.model.documents import DocumentError
 from echelon_importers.importer import Source
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from echelon.protobuf_fields import counted, delimited, varint
+from echelon.switches.protobuf_fields import counted, delimited, varint
 from echelon_importers.chakra.wire import Value, WireNode
 
 _VERSION = "0.0.4"

@@ -1,6 +1,6 @@
 """PipeDream profiles, cut into stages by PipeDream's partitioner and run by its schedule.
 
-`echelon.jobs.pipelines` has the schedule. A stage sends its activations to the next stage, which sends
+`echelon.model.jobs.pipelines` has the schedule. A stage sends its activations to the next stage, which sends
 gradients of the same size back. An iteration of the job is a number of mini-batches, after which the pipeline is empty;
 PipeDream itself empties it only when training pauses.
 """
@@ -13,9 +13,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from echelon.documents import DocumentError, Rate
-from echelon.jobs.analysis import ordered
-from echelon.jobs.pipelines import ReplicatedStage, one_f_one_b_rr
+from echelon.model.documents import DocumentError, Rate
+from echelon.model.jobs.analysis import ordered
+from echelon.model.jobs.pipelines import ReplicatedStage, one_f_one_b_rr
 from echelon_importers import importer
 from echelon_importers.importer import Importer, Source
 from echelon_importers.pipedream.cuts import cuts

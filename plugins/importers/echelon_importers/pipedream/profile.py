@@ -19,8 +19,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon.documents import DocumentError
-from echelon.quantities import MAX_TEXT, shown
+from echelon.model.documents import DocumentError
+from echelon.model.quantities import MAX_TEXT, shown
 from echelon_importers.importer import Source
 
 _NUMBER = r"[0-9]{1,18}(?:\.[0-9]{1,12})?"

@@ -20,10 +20,10 @@ from fractions import Fraction
 from rich.console import Console
 from rich.table import Table
 
-from echelon.lowering.intent import QueueSetting
-from echelon.southbound.errors import SouthboundError
-from echelon.southbound.session import SwitchSession
-from echelon.targets import TARGETS, Site
+from echelon.switches.lowering.intent import QueueSetting
+from echelon.switches.southbound.errors import SouthboundError
+from echelon.switches.southbound.session import SwitchSession
+from echelon.switches.targets import TARGETS, Site
 from plugins.study.bench.switch import network
 from plugins.study.bench.switch.generator import Generator
 from plugins.study.bench.switch.shares import CASES, PORT_RATE_BPS, Case, Class, NothingArrivedError, Outcome, run

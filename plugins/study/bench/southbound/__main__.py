@@ -24,10 +24,10 @@ from rich.console import Console  # noqa: E402
 from rich.progress import Progress  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from echelon.lowering.intent import Intent  # noqa: E402
-from echelon.p4program import program  # noqa: E402
-from echelon.southbound.session import SwitchSession  # noqa: E402
-from echelon.targets.softswitch.queues import GnmiQueues  # noqa: E402
+from echelon.model.p4program import program  # noqa: E402
+from echelon.switches.lowering.intent import Intent  # noqa: E402
+from echelon.switches.southbound.session import SwitchSession  # noqa: E402
+from echelon.switches.targets.softswitch.queues import GnmiQueues  # noqa: E402
 from plugins.study.bench.southbound import clients  # noqa: E402
 from plugins.study.bench.southbound.clients import DEVICE_ID, Rate  # noqa: E402
 from plugins.study.bench.southbound.switches import running  # noqa: E402

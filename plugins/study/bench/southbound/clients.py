@@ -17,13 +17,13 @@ from typing import TypeVar
 
 import finsy
 
-from echelon.lowering.intent import Intent, Interval, Prefix, TableEntry
-from echelon.p4program import program
-from echelon.southbound.channel import P4RuntimeChannel
-from echelon.southbound.codec import OWNER, Codec
-from echelon.southbound.encoding import UpdateKind, write_header, write_request
-from echelon.southbound.session import Applied, SwitchSession
-from echelon.targets.softswitch.queues import GnmiQueues
+from echelon.model.p4program import program
+from echelon.switches.lowering.intent import Intent, Interval, Prefix, TableEntry
+from echelon.switches.southbound.channel import P4RuntimeChannel
+from echelon.switches.southbound.codec import OWNER, Codec
+from echelon.switches.southbound.encoding import UpdateKind, write_header, write_request
+from echelon.switches.southbound.session import Applied, SwitchSession
+from echelon.switches.targets.softswitch.queues import GnmiQueues
 
 BATCH = 1000
 DEVICE_ID = 1

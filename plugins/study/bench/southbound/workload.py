@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from echelon.lowering.intent import FABRIC, ActionCall, Intent, Interval, Match, Part, Prefix, TableEntry
+from echelon.switches.lowering.intent import FABRIC, ActionCall, Intent, Interval, Match, Part, Prefix, TableEntry
 
 PORTS = 32
 HOSTS = 128

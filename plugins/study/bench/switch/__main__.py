@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from echelon.southbound.errors import SouthboundError
+from echelon.switches.southbound.errors import SouthboundError
 
 from . import network, shares, speed, writing
 from .lossless import GRACE_S, LOSS_LIMIT, GeneratorLimitError, Search

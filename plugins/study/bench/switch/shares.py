@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from echelon.lowering.intent import QueueSetting
-from echelon.southbound.session import SwitchSession
-from echelon.targets.softswitch.queues import GnmiQueues
+from echelon.switches.lowering.intent import QueueSetting
+from echelon.switches.southbound.session import SwitchSession
+from echelon.switches.targets.softswitch.queues import GnmiQueues
 
 from .generator import BURST_FRAMES, Cycle, Generator
 from .network import received_frames

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from echelon.southbound.session import SwitchSession
+from echelon.switches.southbound.session import SwitchSession
 from plugins.study.bench.p4runtime_load import Load, load_p4info, updates
 
 from . import latency

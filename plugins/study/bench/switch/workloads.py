@@ -11,7 +11,6 @@ from ipaddress import IPv4Address
 from itertools import cycle, islice
 from pathlib import Path
 
-from echelon.jobs.graph import FlowKey
 from echelon.lab.endhosts.shim import (
     HEADER_BYTES,
     SHIM_AT,
@@ -23,12 +22,13 @@ from echelon.lab.endhosts.shim import (
     internet_checksum,
 )
 from echelon.lab.scenarios.scenario import Scenario, load_scenario
-from echelon.lowering.identity import ShimIdentity, number_shims
-from echelon.lowering.intent import ActionCall, Intent, Part, Prefix, TableEntry
-from echelon.lowering.lower import lower
-from echelon.p4program import P4Program, program
-from echelon.policies import make_policy
-from echelon.targets.softswitch.capabilities import softswitch
+from echelon.model.jobs.graph import FlowKey
+from echelon.model.p4program import P4Program, program
+from echelon.planning.policies import make_policy
+from echelon.switches.lowering.identity import ShimIdentity, number_shims
+from echelon.switches.lowering.intent import ActionCall, Intent, Part, Prefix, TableEntry
+from echelon.switches.lowering.lower import lower
+from echelon.switches.targets.softswitch.capabilities import softswitch
 
 from .generator import Cycle
 

@@ -50,7 +50,7 @@ def advise(
     Example: echelon advise scenario.yaml -o advice.png
     """
     with TemporaryDirectory(prefix="echelon-") as directory, one_line_errors(out or Path(directory)):
-        from echelon.errors import RunError
+        from echelon.model.errors import RunError
         from echelon_study.advice import DOUBT, DRAWS, ranked
         from echelon_study.experiments.evaluation.measure import Knowledge
         from echelon_study.experiments.evaluation.tasks import measured
@@ -94,7 +94,7 @@ def _choices(given: list[str] | None) -> tuple[Any, Mapping[str, str]]:
     """Return the policies to consider, and what each needs by label."""
     from echelon.cli.runs import policy_choice
     from echelon.lab.scenarios.scenario import PolicyChoice
-    from echelon.policies.registry import described, own_policy_names
+    from echelon.planning.policies.registry import described, own_policy_names
 
     choices = [policy_choice(text) for text in given] if given else [PolicyChoice(name) for name in own_policy_names()]
     needs = {one.name: one.needs for one in described()}

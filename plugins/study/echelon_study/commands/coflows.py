@@ -14,7 +14,7 @@ from echelon.cli.usage import BAD_INPUT, fail
 
 if TYPE_CHECKING:
     from echelon.lab.scenarios.scenario import PolicyChoice
-    from echelon.policies.coflows import CoflowPolicy
+    from echelon.planning.policies.coflows import CoflowPolicy
     from echelon_study.experiments.coflow_replay import CoflowReplay
 
 POLICIES = ["varys", "aalo", "sincronia", "fair"]
@@ -45,8 +45,8 @@ def coflows(
 
     Example: echelon coflows FB2010-1Hr-150-0.txt --policy varys --policy fair
     """
-    from echelon.documents import DocumentError
-    from echelon.quantities import QuantityError, duration_s, rate_bps
+    from echelon.model.documents import DocumentError
+    from echelon.model.quantities import QuantityError, duration_s, rate_bps
     from echelon_study.experiments.coflow_trace import load_trace
 
     progress = ShownProgress()
@@ -78,9 +78,9 @@ def coflows(
 
 
 def _policy(choice: PolicyChoice) -> CoflowPolicy:
-    from echelon.documents import DocumentError
-    from echelon.policies import make_policy
-    from echelon.policies.coflows import CoflowPolicy
+    from echelon.model.documents import DocumentError
+    from echelon.planning.policies import make_policy
+    from echelon.planning.policies.coflows import CoflowPolicy
 
     made = make_policy(choice.name, **dict(choice.parameters))
     if not isinstance(made, CoflowPolicy):

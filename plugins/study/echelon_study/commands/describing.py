@@ -9,7 +9,7 @@ import typer
 
 from echelon.cli import tables
 from echelon.cli.usage import fail, fraction
-from echelon.documents import DocumentError
+from echelon.model.documents import DocumentError
 from echelon_study.models import new_job_file
 
 

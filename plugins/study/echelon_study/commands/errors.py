@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail
-from echelon.documents import DocumentError
-from echelon.errors import CodedError
+from echelon.model.documents import DocumentError
+from echelon.model.errors import CodedError
 
 
 @contextmanager

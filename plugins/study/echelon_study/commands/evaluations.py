@@ -105,7 +105,7 @@ def evaluate(
 
 def _policies(given: list[str] | None) -> tuple[PolicyChoice, ...]:
     from echelon.lab.scenarios.scenario import PolicyChoice
-    from echelon.policies.registry import own_policy_names
+    from echelon.planning.policies.registry import own_policy_names
     from echelon_study.experiments.evaluation.tasks import BASELINE
 
     choices = [policy_choice(text) for text in given] if given else [PolicyChoice(name) for name in own_policy_names()]

@@ -16,8 +16,8 @@ from echelon.cli.tables import AsJson, show_json
 from echelon.cli.usage import CommandGroup, fail, fraction
 from echelon.lab import FLUID, PRIVATE
 from echelon.lab.run import Runner, place, unwatched
-from echelon.progress import UNSEEN, CommandProgress
-from echelon.targets import DEFAULT_TARGET
+from echelon.model.progress import UNSEEN, CommandProgress
+from echelon.switches.targets import DEFAULT_TARGET
 from echelon_study.commands.errors import one_line_errors
 from echelon_study.experiments.registry import EXPERIMENTS
 

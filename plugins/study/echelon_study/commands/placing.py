@@ -40,11 +40,11 @@ def place(
     Example: echelon place scenario.yaml --run echelon -o placed.yaml
     """
     from echelon.cli.runs import policy_choice
-    from echelon.documents import DocumentError, suggestion
-    from echelon.errors import RunError
     from echelon.lab.run import simulate
     from echelon.lab.scenarios.scenario import load_scenario
-    from echelon.policies import PlanError
+    from echelon.model.documents import DocumentError, suggestion
+    from echelon.model.errors import RunError
+    from echelon.planning.policies import PlanError
     from echelon_study.placement.choose import place_jobs, rows
 
     try:
@@ -106,7 +106,7 @@ def _write(scenario: Path, out: Path, placed: PlacedScenario) -> None:
     is. Raise `DocumentError` for another directory."""
     import yaml
 
-    from echelon.documents import DocumentError, read_document
+    from echelon.model.documents import DocumentError, read_document
 
     if out.resolve().parent != scenario.resolve().parent:
         reason = "is in another directory than the scenario, whose files are relative to it (write it next to that)"

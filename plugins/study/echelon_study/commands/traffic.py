@@ -18,11 +18,11 @@ from echelon.cli import figures, tables
 from echelon.cli.progress import ShownProgress
 from echelon.cli.traffic import one_line_errors, option, rate, read
 from echelon.cli.usage import FAILED, fail
-from echelon.fabric.load import load_fabric
 from echelon.lab.traffic.outcome import TrafficSummary, percentile, write_outcomes
 from echelon.lab.traffic.schedule import DEFAULT_PORT
-from echelon.progress import CommandProgress
-from echelon.quantities import duration_s, rate_bps, shown
+from echelon.model.fabric.load import load_fabric
+from echelon.model.progress import CommandProgress
+from echelon.model.quantities import duration_s, rate_bps, shown
 from echelon_study.traffic import replay as replays
 from echelon_study.traffic.replay import DEFAULT_PROCESSES, HOW, Replay, SendOptions, asks_for_ecn
 from echelon_study.traffic.sender import SocketOptions

@@ -3,7 +3,7 @@
 The ports of the switch are its only bottlenecks. Between decisions all rates are constant. A policy decides when a
 coflow arrives or is finished and when it says so itself, as in `Allocation.valid_until_s`; and when a flow is finished,
 though no sooner than an interval after the last decision, in which the bandwidth of finished flows is idle. With
-interval 0 this is the model of `echelon.fluid` for such coflows.
+interval 0 this is the model of `echelon.planning.fluid` for such coflows.
 
 A trace has hundreds of thousands of flows at a time, so the flows of a coflow are arrays. `_ArraySharing` gives rates
 to them; their order and what they get is the policy's own decision (`CoflowPolicy.share`).
@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from echelon.allocation import Link, Number
-from echelon.fabric.builders import one_tor
-from echelon.fabric.load import build_fabric
-from echelon.policies.coflows import CoflowKey
-from echelon.progress import UNSEEN, CommandProgress
+from echelon.model.fabric.builders import one_tor
+from echelon.model.fabric.load import build_fabric
+from echelon.model.progress import UNSEEN, CommandProgress
+from echelon.planning.allocation import Link, Number
+from echelon.planning.policies.coflows import CoflowKey
 
 if TYPE_CHECKING:
-    from echelon.policies.coflows import CoflowPolicy
+    from echelon.planning.policies.coflows import CoflowPolicy
     from echelon_study.experiments.coflow_trace import CoflowTrace, TracedCoflow
 
 Floats: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.float64]]"
@@ -81,7 +81,7 @@ class _Coflow:
 
 
 class _ArraySharing:
-    """The `echelon.policies.coflows.Sharing` of coflows on one big switch, whose links are numbered."""
+    """The `echelon.planning.policies.coflows.Sharing` of coflows on one big switch, whose links are numbered."""
 
     def __init__(self, coflows: Sequence[_Coflow], links: Sequence[Link], rate_Bps: float) -> None:  # noqa: N803
         self._of = {coflow.key: coflow for coflow in coflows}

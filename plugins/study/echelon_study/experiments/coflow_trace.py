@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from echelon.documents import DocumentError
-from echelon.quantities import shown
+from echelon.model.documents import DocumentError
+from echelon.model.quantities import shown
 
 MEGABYTE = 1 << 20
 MAX_PORTS = 4096

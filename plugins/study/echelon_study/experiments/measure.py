@@ -9,15 +9,15 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
-from echelon.allocation import Number
-from echelon.errors import RunError
-from echelon.execution import IterationRecord, duration_s
-from echelon.jobs.graph import Job
 from echelon.lab.endhosts.tcp.frames import HEADER_BYTES, STAMP_BYTES
 from echelon.lab.scenarios.results import PolicyRun, alone_iterations_s
 from echelon.lab.scenarios.scenario import Scenario, scenario_of
-from echelon.policies import make_policy
-from echelon.policies.base import Policy
+from echelon.model.errors import RunError
+from echelon.model.jobs.graph import Job
+from echelon.planning.allocation import Number
+from echelon.planning.execution import IterationRecord, duration_s
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.base import Policy
 from echelon_study.experiments.processor_sharing import Arrival, Use, finish_times_s, left_over
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from echelon.documents import DocumentError
 from echelon.lab.points import PointStore, Stored
-from echelon.progress import UNSEEN, CommandProgress
+from echelon.model.documents import DocumentError
+from echelon.model.progress import UNSEEN, CommandProgress
 from echelon_study.experiments.experiment import Selection
 from echelon_study.experiments.machine import machine
 from echelon_study.experiments.measure import Runner

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from echelon.documents import DocumentError
-from echelon.targets import DEFAULT_TARGET
+from echelon.model.documents import DocumentError
+from echelon.switches.targets import DEFAULT_TARGET
 from echelon_study.experiments.machine import version
 
 

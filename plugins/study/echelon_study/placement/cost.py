@@ -16,14 +16,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon.allocation import Link
-from echelon.execution import duration_s
-from echelon.fabric.model import Fabric
-from echelon.fluid.alone_runs import AloneRuns
-from echelon.jobs.graph import Job
-from echelon.paths import FlowPaths, Paths, links_of
-from echelon.policies.cassini.shifts import time_shifts
-from echelon.policies.crux.intensity import load_of
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import Job
+from echelon.planning.allocation import Link
+from echelon.planning.execution import duration_s
+from echelon.planning.fluid.alone_runs import AloneRuns
+from echelon.planning.paths import FlowPaths, Paths, links_of
+from echelon.planning.policies.cassini.shifts import time_shifts
+from echelon.planning.policies.crux.intensity import load_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from math import fsum, inf
 from statistics import fmean
 from typing import Any, Protocol
 
-from echelon.errors import Code, CodedError, RunError
 from echelon.lab.points import Stored
-from echelon.progress import UNSEEN, CommandProgress
+from echelon.model.errors import Code, CodedError, RunError
+from echelon.model.progress import UNSEEN, CommandProgress
 
 _PR_SET_PDEATHSIG = 1
 _TRIES_ALONE = 2
@@ -246,9 +246,9 @@ def _depend_on_parent() -> None:
 
 def measured(measure: Callable[[], Mapping[str, Any]]) -> MeasuredTask:
     """Return what `measure` returns, or why it cannot, and how long it took."""
-    from echelon.documents import DocumentError
-    from echelon.lowering.lower import LoweringError
-    from echelon.policies import PlanError
+    from echelon.model.documents import DocumentError
+    from echelon.planning.policies import PlanError
+    from echelon.switches.lowering.lower import LoweringError
 
     began = time.perf_counter()
     try:

@@ -9,9 +9,9 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from echelon.documents import DocumentError
 from echelon.lab.plots.charts import Curve, Panel, chart
 from echelon.lab.plots.style import DASHES, MARKERS, MOST, Style
+from echelon.model.documents import DocumentError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -25,7 +25,7 @@ from echelon.lab.points import Stored, code_digest
 from echelon.lab.run import scenario_digest, simulate
 from echelon.lab.scenarios.results import summary
 from echelon.lab.scenarios.scenario import scenario_of
-from echelon.progress import UNSEEN, CommandProgress
+from echelon.model.progress import UNSEEN, CommandProgress
 from echelon_study.experiments.tables import Cell, Table
 from echelon_study.points.lines import LineStore
 from echelon_study.points.tasks import Cluster, Task, sweep

@@ -30,11 +30,20 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
-from echelon.documents import Count, DocumentError, Name, Section, parse_document, problem, read_document, suggestion
 from echelon.lab import FLUID, VIRTUAL
 from echelon.lab.run import place
 from echelon.lab.scenarios.scenario import Policies, PolicyChoice, ScenarioSpec, with_files
-from echelon.quantities import QuantityError, number, shown
+from echelon.model.documents import (
+    Count,
+    DocumentError,
+    Name,
+    Section,
+    parse_document,
+    problem,
+    read_document,
+    suggestion,
+)
+from echelon.model.quantities import QuantityError, number, shown
 
 MAX_VARIANTS = 100_000
 _STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\[(\d+|\*)\]")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from echelon.errors import Code, CodedError
+from echelon.model.errors import Code, CodedError
 
 NO_CLOCK = 0
 """Stands for the number of an unknown clock."""

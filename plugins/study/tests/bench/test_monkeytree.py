@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from echelon.fabric.builders import leaf_spine
-from echelon.fabric.load import build_fabric
+from echelon.model.fabric.builders import leaf_spine
+from echelon.model.fabric.load import build_fabric
 from plugins.study.bench.monkeytree import (
     RATE_BPS,
     SLOW_BPS,

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from finsy import P4Schema
 
-from echelon.lowering.intent import Intent
-from echelon.p4program import program
-from echelon.southbound.codec import codec_of
+from echelon.model.p4program import program
+from echelon.switches.lowering.intent import Intent
+from echelon.switches.southbound.codec import codec_of
 from plugins.study.bench.southbound.workload import large, leaf
 
 

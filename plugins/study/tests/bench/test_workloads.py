@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from echelon.southbound.session import SwitchSession
+from echelon.switches.southbound.session import SwitchSession
 from plugins.study.bench.switch.generator import BURST_FRAMES, INDEX_AT, ROUND_AT, Cycle
 from plugins.study.bench.switch.workloads import CYCLE_FRAMES, Workload, echelon, router
 from softswitch import Switch

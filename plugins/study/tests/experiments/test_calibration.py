@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.errors import RunError
+from echelon.model.errors import RunError
 from echelon_study.experiments.thesis.calibration import TOLERANCE, calibrate
 from tests.drawing import examples
 

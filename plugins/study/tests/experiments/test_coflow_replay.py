@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from echelon.documents import DocumentError
-from echelon.fabric.builders import one_tor
-from echelon.fabric.load import build_fabric
-from echelon.fluid import simulate
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.policies import make_policy
+from echelon.model.documents import DocumentError
+from echelon.model.fabric.builders import one_tor
+from echelon.model.fabric.load import build_fabric
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.fluid import simulate
+from echelon.planning.policies import make_policy
 from echelon_study.experiments.coflow_replay import replay
 from echelon_study.experiments.coflow_trace import CoflowTrace, TracedCoflow, load_trace, parse_trace
 from plugins.study.tests.experiments.coflow_traces import made_trace

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from echelon.errors import RunError
+from echelon.model.errors import RunError
 
 
 def square(number: int, log: Path) -> Mapping[str, Any]:

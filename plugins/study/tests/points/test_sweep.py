@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from echelon.lab.points import PointStore, Stored
-from echelon.progress import CommandProgress
+from echelon.model.progress import CommandProgress
 from echelon_study.points.tasks import SweepError, Task, sweep
 from plugins.study.tests.points.measuring import die, die_once, refuse, square
 

@@ -18,7 +18,7 @@ import echelon
 from echelon.cli import app
 from echelon.lab.plots import Excerpt
 from echelon.lab.plots.style import Style
-from echelon.progress import CommandProgress
+from echelon.model.progress import CommandProgress
 from echelon_study.points.cluster import DaskCluster
 from echelon_study.points.tasks import Cluster, SweepError
 from echelon_study.sweeps.picture import draw as draw_picture

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from echelon.targets.target import Site, Target
+from echelon.switches.targets.target import Site, Target
 from echelon_tofino.target.options import TofinoOptions
 
 if TYPE_CHECKING:
-    from echelon.lowering.capabilities import Capabilities
-    from echelon.southbound.queues import QueueDriver
-    from echelon.southbound.session import SessionFactory
-    from echelon.targets.launching import SwitchLauncher
-    from echelon.targets.rates import QueueRates
-    from echelon.targets.virtual import VirtualFabricFactory
+    from echelon.switches.lowering.capabilities import Capabilities
+    from echelon.switches.southbound.queues import QueueDriver
+    from echelon.switches.southbound.session import SessionFactory
+    from echelon.switches.targets.launching import SwitchLauncher
+    from echelon.switches.targets.rates import QueueRates
+    from echelon.switches.targets.virtual import VirtualFabricFactory
 
 
 class Tofino(Target[TofinoOptions]):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from echelon.lowering.capabilities import Capabilities, OuterQueues, QueueDepthMarks
-from echelon.p4program import constants
-from echelon.rankings.in_switches import TICKS, RankShifts, Units
+from echelon.model.p4program import constants
+from echelon.planning.rankings.in_switches import TICKS, RankShifts, Units
+from echelon.switches.lowering.capabilities import Capabilities, OuterQueues, QueueDepthMarks
 from echelon_tofino.target.queues import QUEUES
 
 _ARCHITECTURE = "tna"

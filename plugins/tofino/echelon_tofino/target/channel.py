@@ -8,8 +8,15 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 from finsy import GRPCCredentialsTLS
 
-from echelon.southbound.channel import READ_TIMEOUT_S, UPDATE_TIMEOUT_S, WRITE_TIMEOUT_S, Connect, failure, open_channel
-from echelon.southbound.deadlines import within
+from echelon.switches.southbound.channel import (
+    READ_TIMEOUT_S,
+    UPDATE_TIMEOUT_S,
+    WRITE_TIMEOUT_S,
+    Connect,
+    failure,
+    open_channel,
+)
+from echelon.switches.southbound.deadlines import within
 from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 
 _SERVICE = "/bfrt_proto.BfRuntime/"

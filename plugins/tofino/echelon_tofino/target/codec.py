@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from echelon.lowering.intent import ActionCall, Interval, Match, Prefix, TableEntry
-from echelon.southbound.codec import EntryText
-from echelon.southbound.encoding import EncodedEntry, value_text
+from echelon.switches.lowering.intent import ActionCall, Interval, Match, Prefix, TableEntry
+from echelon.switches.southbound.codec import EntryText
+from echelon.switches.southbound.encoding import EncodedEntry, value_text
 from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 from echelon_tofino.target.info import (
     ACTION_PROFILE,

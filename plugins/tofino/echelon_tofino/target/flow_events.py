@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from echelon.p4program import constants
-from echelon.rankings.in_switches import MICROSECONDS, TICKS
+from echelon.model.p4program import constants
+from echelon.planning.rankings.in_switches import MICROSECONDS, TICKS
 
 _WRAP = 1 << 32
 _EPOCHS = 256

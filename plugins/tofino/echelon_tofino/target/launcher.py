@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from echelon.targets.launching import Place, Ports
-from echelon.targets.softswitch import SoftswitchLauncher
+from echelon.switches.targets.launching import Place, Ports
+from echelon.switches.targets.softswitch import SoftswitchLauncher
 
 _FRAME_BYTES = 1514
 """A full packet at the default MTU."""

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from echelon.lowering.intent import FIRST_GROUP, MulticastGroup
-from echelon.southbound.encoding import UpdateKind
+from echelon.switches.lowering.intent import FIRST_GROUP, MulticastGroup
+from echelon.switches.southbound.encoding import UpdateKind
 from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 from echelon_tofino.target.fixed import FixedTable, fixed_tables
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from echelon.documents import Section
+from echelon.model.documents import Section
 
 
 def _beside_context(path: Path) -> Path:

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from finsy import GRPCStatusCode
 
-from echelon.lowering.intent import QueueSetting
-from echelon.southbound.channel import CallError
-from echelon.southbound.errors import SouthboundError
+from echelon.switches.lowering.intent import QueueSetting
+from echelon.switches.southbound.channel import CallError
+from echelon.switches.southbound.errors import SouthboundError
 from echelon_tofino.target.channel import ALL_PIPES, BfrtChannel
 from echelon_tofino.target.fixed import FixedTable, fixed_tables
 

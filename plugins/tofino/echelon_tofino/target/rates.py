@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc  # type: ignore[import-untyped]
 
-from echelon.targets.rates import TIMEOUT_S, RatesError
+from echelon.switches.targets.rates import TIMEOUT_S, RatesError
 from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 from echelon_tofino.target.channel import ALL_PIPES
 from echelon_tofino.target.fixed import FixedTable, fixed_tables

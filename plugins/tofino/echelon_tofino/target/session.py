@@ -23,17 +23,17 @@ from typing import Any, Self
 import grpc  # type: ignore[import-untyped]
 from finsy import GRPCCredentialsTLS, GRPCStatusCode
 
-from echelon.lowering.intent import DigestSetting, MulticastGroup, TableEntry
-from echelon.p4program import P4Program
-from echelon.southbound.channel import CallError, Connect
-from echelon.southbound.codec import OWNER
-from echelon.southbound.deadlines import within
-from echelon.southbound.election import term_of
-from echelon.southbound.encoding import EncodedEntry, UpdateKind
-from echelon.southbound.errors import NotPrimaryError, SouthboundError
-from echelon.southbound.queues import QueueDriver
-from echelon.southbound.session import DigestReport, IntentSession, Tables
-from echelon.southbound.writer import Found, LookUp, Send
+from echelon.model.p4program import P4Program
+from echelon.switches.lowering.intent import DigestSetting, MulticastGroup, TableEntry
+from echelon.switches.southbound.channel import CallError, Connect
+from echelon.switches.southbound.codec import OWNER
+from echelon.switches.southbound.deadlines import within
+from echelon.switches.southbound.election import term_of
+from echelon.switches.southbound.encoding import EncodedEntry, UpdateKind
+from echelon.switches.southbound.errors import NotPrimaryError, SouthboundError
+from echelon.switches.southbound.queues import QueueDriver
+from echelon.switches.southbound.session import DigestReport, IntentSession, Tables
+from echelon.switches.southbound.writer import Found, LookUp, Send
 from echelon_tofino.bfrt_proto import bfruntime_pb2 as bfrt
 from echelon_tofino.target.channel import BfrtChannel
 from echelon_tofino.target.codec import BfrtCodec

@@ -9,8 +9,8 @@ from fractions import Fraction
 from functools import partial
 from typing import cast
 
-from echelon.fabric.model import Fabric
-from echelon.targets.softswitch.virtual import Testbed
+from echelon.model.fabric.model import Fabric
+from echelon.switches.targets.softswitch.virtual import Testbed
 from echelon_tofino.bfruntime.device import BfrtDevice
 from echelon_tofino.bfruntime.server import BfRuntimeServer
 from echelon_tofino.bfruntime.service import BfRuntime

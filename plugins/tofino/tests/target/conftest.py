@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from echelon.p4program import P4Program, program
+from echelon.model.p4program import P4Program, program
 from echelon_tofino.bfruntime.device import Data, Key
 from echelon_tofino.bfruntime.server import BfRuntimeServer
 from echelon_tofino.bfruntime.service import BfRuntime

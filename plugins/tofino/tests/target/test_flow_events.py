@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.telemetry.events import decode_event
+from echelon.switches.telemetry.events import decode_event
 from echelon_tofino.target.flow_events import TnaFlowEvents
 
 TICK_S = Fraction(1024, 10**9)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from echelon.lowering.identity import SegmentIdentity, ShimIdentity
-from echelon.lowering.intent import Interval, Prefix, TableEntry
-from echelon.lowering.lower import Lowering
-from echelon.plan import FlowPlan, Plan
-from echelon.rankings.deadline import Deadline, Relative
-from echelon.targets import TARGETS
+from echelon.planning.plan import FlowPlan, Plan
+from echelon.planning.rankings.deadline import Deadline, Relative
+from echelon.switches.lowering.identity import SegmentIdentity, ShimIdentity
+from echelon.switches.lowering.intent import Interval, Prefix, TableEntry
+from echelon.switches.lowering.lower import Lowering
+from echelon.switches.targets import TARGETS
 from echelon_tofino.target.options import TofinoOptions
 from tests.echelon.southbound.conftest import DEADLINES, STRICT, diamond
 

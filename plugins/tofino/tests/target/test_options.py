@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from echelon.documents import DocumentError, parse_document
-from echelon.targets import TARGETS, Site
+from echelon.model.documents import DocumentError, parse_document
+from echelon.switches.targets import TARGETS, Site
 from echelon_tofino.target.options import TofinoOptions
 from plugins.tofino.tests.target.conftest import PORTS, Rig
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from echelon.lowering.intent import QueueSetting
-from echelon.southbound.errors import SouthboundError
+from echelon.switches.lowering.intent import QueueSetting
+from echelon.switches.southbound.errors import SouthboundError
 from echelon_tofino.bfruntime.device import Data
 from echelon_tofino.target.channel import BfrtChannel
 from echelon_tofino.target.queues import BfrtQueues

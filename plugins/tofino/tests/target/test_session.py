@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from echelon.lowering.intent import (
+from echelon.model.p4program import P4Program
+from echelon.planning.plan import LEVELS, QueuePlan
+from echelon.switches.lowering.intent import (
     FIRST_GROUP,
     ActionCall,
     Intent,
@@ -20,13 +22,11 @@ from echelon.lowering.intent import (
     Prefix,
     TableEntry,
 )
-from echelon.p4program import P4Program
-from echelon.plan import LEVELS, QueuePlan
-from echelon.southbound.connection import Endpoint, SwitchConnection
-from echelon.southbound.errors import NotPrimaryError, SouthboundError
-from echelon.southbound.events import Acknowledged
-from echelon.southbound.lifecycle import Timing
-from echelon.southbound.session import Applied
+from echelon.switches.southbound.connection import Endpoint, SwitchConnection
+from echelon.switches.southbound.errors import NotPrimaryError, SouthboundError
+from echelon.switches.southbound.events import Acknowledged
+from echelon.switches.southbound.lifecycle import Timing
+from echelon.switches.southbound.session import Applied
 from echelon_tofino.bfruntime.device import Lpm, Range
 from echelon_tofino.target.codec import HIGHEST_PRIORITY
 from echelon_tofino.target.queues import BfrtQueues

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from echelon.documents import Section
-from echelon.execution import duration_s
 from echelon.lab.scenarios.results import PolicyRun
 from echelon.lab.scenarios.scale import scaled
 from echelon.lab.scenarios.scenario import Scenario, load_scenario
 from echelon.lab.virtual.run import run
-from echelon.p4program import P4Program
-from echelon.policies import make_policy
-from echelon.targets.virtual import VirtualFabricFactory
+from echelon.model.documents import Section
+from echelon.model.p4program import P4Program
+from echelon.planning.execution import duration_s
+from echelon.planning.policies import make_policy
+from echelon.switches.targets.virtual import VirtualFabricFactory
 from echelon_tofino.target import Tofino
 from echelon_tofino.target.virtual import TofinoTestbed
 from tests.needs import needs

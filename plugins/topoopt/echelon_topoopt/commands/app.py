@@ -60,10 +60,10 @@ def optimise(
     Example: echelon topology optimise job.yaml --degree 4 --hosts 16 -o topology
     """
     from echelon.cli.usage import fraction
-    from echelon.documents import DocumentError
-    from echelon.fluid import FluidError
-    from echelon.plan import PlanError
-    from echelon.quantities import QuantityError, rate_bps
+    from echelon.model.documents import DocumentError
+    from echelon.model.quantities import QuantityError, rate_bps
+    from echelon.planning.fluid import FluidError
+    from echelon.planning.plan import PlanError
     from echelon_topoopt.optimised import Settings, optimise_jobs
 
     progress = ShownProgress()

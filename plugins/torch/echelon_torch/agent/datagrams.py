@@ -19,7 +19,7 @@ from echelon.lab.endhosts.shim import (
     flow_key,
     read_payload,
 )
-from echelon.processes import ECT0, SO_NO_CHECK
+from echelon.switches.processes import ECT0, SO_NO_CHECK
 
 __all__ = ["SHIM_PORT", "datagrams", "payload", "udp_socket"]
 

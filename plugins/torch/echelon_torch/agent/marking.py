@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from echelon.processes import borrowed_socket
+from echelon.switches.processes import borrowed_socket
 from echelon_torch.agent.processes import sockets_of
 
 _ECN = 0b11

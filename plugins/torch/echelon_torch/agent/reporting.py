@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
-from echelon.client import ClientError
-from echelon.service.api.jobs import ConnectionsResource, HostMeasurement
-from echelon.telemetry.sizes import HostIteration
+from echelon.controller.client import ClientError
+from echelon.controller.service.api.jobs import ConnectionsResource, HostMeasurement
+from echelon.switches.telemetry.sizes import HostIteration
 from echelon_torch.agent.connection import TcpConnection
 from echelon_torch.agent.iterations import MeasuredIteration
 
@@ -31,7 +31,7 @@ LONGEST_PAUSE_S = 5.0
 
 
 class ConnectionService(Protocol):
-    """The calls of `echelon.client.Client` that the agent makes."""
+    """The calls of `echelon.controller.client.Client` that the agent makes."""
 
     def connections(self, job: str) -> ConnectionsResource: ...
 

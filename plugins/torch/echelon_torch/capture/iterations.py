@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from echelon.documents import DocumentError
+from echelon.model.documents import DocumentError
 from echelon_torch.capture.record import Call, Group, RankRecord, RankWait, RecordedIteration, Unmarked
 
 

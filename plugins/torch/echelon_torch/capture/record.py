@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from echelon.documents import DocumentError, Section, parse_document
+from echelon.model.documents import DocumentError, Section, parse_document
 
 _MOST_BYTES = 1 << 28
 _Count = Annotated[int, Field(ge=0, le=10**15)]

@@ -15,9 +15,9 @@ from typing import Any
 from finsy import P4Schema
 from finsy.proto import p4r
 
-from echelon.client import Client
+from echelon.controller.client import Client
 from echelon.lab.hosts.backends.base import NamespaceFabric
-from echelon.p4program import program
+from echelon.model.p4program import program
 from tests.echelon.service.lab import BIN, LINE, PATIENCE_S, Lab, ring, settle, until
 
 HERE = Path(__file__).parent

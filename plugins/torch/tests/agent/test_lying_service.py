@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from echelon.client import Client
+from echelon.controller.client import Client
 from echelon_torch.agent.connection import TcpConnection
 from echelon_torch.agent.connections import Totals
 from echelon_torch.agent.iterations import MeasuredIteration, SentIteration
@@ -164,7 +164,7 @@ def test_a_service_that_never_answers_holds_it_no_longer_than_the_timeout(scheme
 
 
 def test_an_answer_without_end_is_given_up(faults: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("echelon.client.MAX_ANSWER_BYTES", 1 << 16)
+    monkeypatch.setattr("echelon.controller.client.MAX_ANSWER_BYTES", 1 << 16)
     lines: list[str] = []
     with serving(lambda: answer(200, bytes(1 << 20))) as (url, _), Client(url) as client:
         reporter = Reporter(client, "a", "h1", lines.append)

@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from echelon.fabric.builders import one_tor
-from echelon.fabric.load import build_fabric
 from echelon.lab.endhosts.ranks import FlowRank, RankPacket
-from echelon.lowering.at_hosts import HostRule, lower_at_hosts
-from echelon.lowering.identity import SegmentIdentity, ShimIdentity
-from echelon.plan import FlowPlan
-from echelon.rankings.deadline import Deadline, Relative
-from echelon.rankings.fixed import Fixed
-from echelon.targets import TARGETS
+from echelon.model.fabric.builders import one_tor
+from echelon.model.fabric.load import build_fabric
+from echelon.planning.plan import FlowPlan
+from echelon.planning.rankings.deadline import Deadline, Relative
+from echelon.planning.rankings.fixed import Fixed
+from echelon.switches.lowering.at_hosts import HostRule, lower_at_hosts
+from echelon.switches.lowering.identity import SegmentIdentity, ShimIdentity
+from echelon.switches.targets import TARGETS
 from echelon_torch.agent.connection import AgentError
 from echelon_torch.agent.ranking import HostRanking
 from plugins.torch.tests.agent import kernel
@@ -230,7 +230,7 @@ sys.path[:0] = sys.argv[1:]
 import subprocess
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 from plugins.torch.tests.agent.test_ranking import rules_of
-from echelon.rankings.fixed import Fixed
+from echelon.planning.rankings.fixed import Fixed
 from echelon_torch.agent.ranking import HostRanking
 seen = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
 seen.bind(("lo", 0))

@@ -9,9 +9,9 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.client import ClientError
-from echelon.service.api.jobs import ConnectionsResource, HostMeasurement
-from echelon.telemetry.sizes import HostIteration
+from echelon.controller.client import ClientError
+from echelon.controller.service.api.jobs import ConnectionsResource, HostMeasurement
+from echelon.switches.telemetry.sizes import HostIteration
 from echelon_torch.agent.connection import TcpConnection
 from echelon_torch.agent.connections import Totals
 from echelon_torch.agent.iterations import MeasuredIteration, SentIteration

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import echelon
 from echelon.cli import app
-from echelon.jobs.spec import load_job_spec
+from echelon.model.jobs.spec import load_job_spec
 from echelon_importers.chakra.wire import WireNode, read_trace
 from echelon_importers.chakra.writing import trace_bytes
 from echelon_importers.importer import Source

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from echelon.processes import free_port
+from echelon.switches.processes import free_port
 from tests.needs import needs
 
 ROOT = Path(__file__).parents[4]

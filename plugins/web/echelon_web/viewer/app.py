@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Query
 
-from echelon.service import logs
-from echelon.service.api.answers import HANDLERS, RequestError
-from echelon.service.api.flows import FlowTable, WaitsResource
-from echelon.service.api.gate import Gate
-from echelon.service.api.server import ApiServer, ServerSettings
-from echelon.service.api.settings import ApiSettings
-from echelon.service.config_file import ListenAddress
+from echelon.controller.service import logs
+from echelon.controller.service.api.answers import HANDLERS, RequestError
+from echelon.controller.service.api.flows import FlowTable, WaitsResource
+from echelon.controller.service.api.gate import Gate
+from echelon.controller.service.api.server import ApiServer, ServerSettings
+from echelon.controller.service.api.settings import ApiSettings
+from echelon.controller.service.config_file import ListenAddress
 from echelon_web import routes
 from echelon_web.viewer.results import Run
 

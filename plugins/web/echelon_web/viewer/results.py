@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from echelon.documents import DocumentError, path_text
-from echelon.service.api.flows import FlowTable, WaitResource, WaitsResource
-from echelon.telemetry.waits import FlowSpan, Link, links_of, waits
+from echelon.controller.service.api.flows import FlowTable, WaitResource, WaitsResource
+from echelon.model.documents import DocumentError, path_text
+from echelon.switches.telemetry.waits import FlowSpan, Link, links_of, waits
 
 M = TypeVar("M", bound="_Model")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.targets.virtual import Urgency
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.switches.targets.virtual import Urgency
 
 
 def fabric_of(hosts: int, rate_bps: int = 10_000_000) -> Fabric:

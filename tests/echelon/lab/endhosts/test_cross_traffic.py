@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lab.endhosts import cross_traffic
 from echelon.lab.endhosts.emulator import TrainingEmulator
 from echelon.lab.endhosts.tcp.frames import ECE, SYN, parse
@@ -21,8 +20,9 @@ from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lab.traffic.outcome import summary
 from echelon.lab.traffic.schedule import PacedFlow, Schedule, ScheduledFlow
 from echelon.lab.virtual import run as virtual_run
-from echelon.lowering.identity import number_shims
-from echelon.policies import make_policy
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.policies import make_policy
+from echelon.switches.lowering.identity import number_shims
 from tests.echelon.lab.endhosts.conftest import fabric_of
 
 MS = Fraction(1, 1000)

@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from echelon.errors import RunError
-from echelon.fabric.model import Fabric
-from echelon.jobs import build_job
-from echelon.jobs.analysis import connections
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.jobs.paradigms.data import Data
-from echelon.jobs.paradigms.pipeline import Pipeline
-from echelon.jobs.spec import JobSpec, RecognitionSpec
 from echelon.lab.endhosts.emulator import TrainingEmulator
 from echelon.lab.endhosts.tcp.frames import parse
 from echelon.lab.scenarios.results import PolicyRun
 from echelon.lab.scenarios.scenario import Scenario, load_scenario
 from echelon.lab.virtual import run as virtual_run
-from echelon.lowering.identity import SegmentIdentity, identities_of
-from echelon.policies import make_policy
+from echelon.model.errors import RunError
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs import build_job
+from echelon.model.jobs.analysis import connections
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.model.jobs.paradigms.data import Data
+from echelon.model.jobs.paradigms.pipeline import Pipeline
+from echelon.model.jobs.spec import JobSpec, RecognitionSpec
+from echelon.planning.policies import make_policy
+from echelon.switches.lowering.identity import SegmentIdentity, identities_of
 from tests.echelon.lab.endhosts.conftest import fabric_of
 
 MS = Fraction(1, 1000)

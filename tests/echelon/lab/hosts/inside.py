@@ -14,14 +14,14 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from echelon.errors import RunError
 from echelon.lab.hosts import run as hosts_run
 from echelon.lab.hosts import sandbox
 from echelon.lab.hosts.serving import ServiceProcess
 from echelon.lab.scenarios import results
 from echelon.lab.scenarios.results import PolicyRun, network_text
 from echelon.lab.scenarios.scenario import load_scenario
-from echelon.policies import make_policy
+from echelon.model.errors import RunError
+from echelon.planning.policies import make_policy
 
 
 def main() -> int:

@@ -15,19 +15,19 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.documents import parse_document
-from echelon.errors import RunError
-from echelon.fabric.load import FabricSpec, build_fabric
-from echelon.jobs import build_job
-from echelon.jobs.analysis import with_profile_error
-from echelon.jobs.spec import JobSpec
 from echelon.lab.hosts import run as hosts_run
 from echelon.lab.hosts.serving import document, fabric_document
 from echelon.lab.hosts.workers.coordinator import assign, check_senders
 from echelon.lab.scenarios.scenario import Scenario, load_scenario
 from echelon.lab.scenarios.traffic_spec import TrafficSource
 from echelon.lab.traffic.schedule import DEFAULT_PORT, Schedule, ScheduledFlow
-from echelon.policies import make_policy
+from echelon.model.documents import parse_document
+from echelon.model.errors import RunError
+from echelon.model.fabric.load import FabricSpec, build_fabric
+from echelon.model.jobs import build_job
+from echelon.model.jobs.analysis import with_profile_error
+from echelon.model.jobs.spec import JobSpec
+from echelon.planning.policies import make_policy
 from tests.echelon.lab.hosts.conftest import fig2
 from tests.needs import needs
 

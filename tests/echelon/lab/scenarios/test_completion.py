@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.execution import Completion, Until
+from echelon.planning.execution import Completion, Until
 
 UNTILS: tuple[Until, ...] = ("all-done", "exactly")
 

@@ -14,7 +14,7 @@ from echelon.lab.scenarios.results import PolicyRun
 from echelon.lab.scenarios.scenario import load_scenario
 from echelon.lab.virtual import fluid_run
 from echelon.lab.virtual import run as packet_run
-from echelon.policies import make_policy
+from echelon.planning.policies import make_policy
 
 FILE = Path(__file__).parents[4] / "topologies" / "scenarios" / "dp_pair.yaml"
 END_S = Fraction(13)

@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from echelon.errors import RunError
-from echelon.execution import IterationRecord, JobRecord, Span
 from echelon.lab.scenarios import report
 from echelon.lab.scenarios.results import PolicyRun, SwitchStats, assemble
 from echelon.lab.scenarios.scenario import Background, Delay, PolicyChoice, Scenario, load_scenario
@@ -22,7 +20,9 @@ from echelon.lab.traffic.outcome import FlowOutcome
 from echelon.lab.traffic.schedule import Schedule, ScheduledFlow
 from echelon.lab.traffic.sizes import load_sizes
 from echelon.lab.virtual import fluid_run
-from echelon.policies import make_policy
+from echelon.model.errors import RunError
+from echelon.planning.execution import IterationRecord, JobRecord, Span
+from echelon.planning.policies import make_policy
 
 SCENARIOS = Path(__file__).parents[4] / "topologies/scenarios"
 F = Fraction

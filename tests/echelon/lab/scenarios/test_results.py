@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from echelon.allocation import Allocation
-from echelon.errors import RunError
-from echelon.execution import IterationRecord, JobRecord, Span
-from echelon.fabric import builders
-from echelon.fabric.load import build_fabric
-from echelon.fabric.model import Fabric
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lab.run import simulate
 from echelon.lab.scenarios.results import PolicyRun, SwitchStats, assemble, rounded, to_text
 from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, Transport, load_scenario
 from echelon.lab.virtual import fluid_run
-from echelon.policies import make_policy
+from echelon.model.errors import RunError
+from echelon.model.fabric import builders
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.allocation import Allocation
+from echelon.planning.execution import IterationRecord, JobRecord, Span
+from echelon.planning.policies import make_policy
 
 SCENARIOS = Path(__file__).parents[4] / "topologies/scenarios"
 F = Fraction

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.documents import DocumentError
 from echelon.lab.traffic.outcome import HEADER, FlowOutcome, read_outcomes, write_outcomes
 from echelon.lab.traffic.schedule import (
     PacedFlow,
@@ -24,6 +23,7 @@ from echelon.lab.traffic.schedule import (
     read_schedule,
     write_schedule,
 )
+from echelon.model.documents import DocumentError
 from tests.drawing import examples
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,5}", fullmatch=True)

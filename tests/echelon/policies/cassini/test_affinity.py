@@ -7,7 +7,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.policies.cassini.affinity import Wish, agree
+from echelon.planning.policies.cassini.affinity import Wish, agree
 
 TOLERANCE = Fraction(1, 100)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.policies.cassini.circle import ANGLES, Communication, Profile, perimeter_s, quantised_s, rotate
+from echelon.planning.policies.cassini.circle import ANGLES, Communication, Profile, perimeter_s, quantised_s, rotate
 
 MS = Fraction(1, 1000)
 

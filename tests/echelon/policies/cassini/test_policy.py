@@ -8,14 +8,14 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.fabric.model import Fabric
-from echelon.fluid import simulate
-from echelon.fluid.alone_runs import AloneRuns
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.paths import FlowPaths
-from echelon.policies import make_policy
-from echelon.policies.cassini.shifts import time_shifts
-from echelon.rankings.window import Window
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.fluid import simulate
+from echelon.planning.fluid.alone_runs import AloneRuns
+from echelon.planning.paths import FlowPaths
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.cassini.shifts import time_shifts
+from echelon.planning.rankings.window import Window
 from tests.echelon.policies.two_jobs import two_jobs
 
 

@@ -19,14 +19,14 @@ from functools import cached_property
 from itertools import permutations, product
 from random import Random
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fluid.alone_runs import AloneRuns
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.paths import Paths
-from echelon.policies.crux.compression import Edges, compress, contention
-from echelon.policies.crux.intensity import Load, load_of
-from echelon.policies.crux.priority import factors
-from echelon.policies.crux.routes import LeastCongested
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.fluid.alone_runs import AloneRuns
+from echelon.planning.paths import Paths
+from echelon.planning.policies.crux.compression import Edges, compress, contention
+from echelon.planning.policies.crux.intensity import Load, load_of
+from echelon.planning.policies.crux.priority import factors
+from echelon.planning.policies.crux.routes import LeastCongested
 from tests.reference.gpu_utilisation import Cycle, crowds, utilisations
 
 JOBS = 5

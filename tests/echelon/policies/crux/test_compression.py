@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.policies.crux.compression import best_cut, compress, contention, random_order
+from echelon.planning.policies.crux.compression import best_cut, compress, contention, random_order
 from tests.drawing import examples
 
 Graph = dict[tuple[str, str], Fraction]

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.fabric.model import Fabric
-from echelon.fluid import simulate
-from echelon.fluid.alone_runs import AloneRuns
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.paths import FlowPaths
-from echelon.policies import make_policy
-from echelon.policies.crux.intensity import load_of
-from echelon.policies.crux.priority import Loop, factor, transmitting
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.fluid import simulate
+from echelon.planning.fluid.alone_runs import AloneRuns
+from echelon.planning.paths import FlowPaths
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.crux.intensity import load_of
+from echelon.planning.policies.crux.priority import Loop, factor, transmitting
 
 # Example 1: equal intensity (10 / 2 and 5 / 1), communication after computing.
 LARGE, SMALL = Loop(2.0, 2.0, 2.0), Loop(1.0, 1.0, 1.0)

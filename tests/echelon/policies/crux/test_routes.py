@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
-from echelon.fabric.routing import NoRouteError
-from echelon.jobs.graph import ComputeUnit, Flow, Job
-from echelon.policies.crux.routes import LeastCongested
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.fabric.routing import NoRouteError
+from echelon.model.jobs.graph import ComputeUnit, Flow, Job
+from echelon.planning.policies.crux.routes import LeastCongested
 
 
 def two_spines(hosts: int, host_bps: int = 16_000, spine_bps: int = 8_000) -> Fabric:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import pytest
 from fastapi import FastAPI
 
-from echelon.service.api.app import create_app
-from echelon.service.api.settings import ApiSettings, Exchange
-from echelon.service.api.tokens import TokensFile, new_token
+from echelon.controller.service.api.app import create_app
+from echelon.controller.service.api.settings import ApiSettings, Exchange
+from echelon.controller.service.api.tokens import TokensFile, new_token
 from tests.echelon.service.api.memory import MemoryService, standby
 from tests.echelon.service.api.serving import Serving, serving
 

@@ -13,17 +13,17 @@ from typing import Any, TypeVar, cast
 
 import yaml
 
-from echelon.control.effects import Answer
-from echelon.control.events import Request
-from echelon.control.records import Changes, Snapshot
+from echelon.controller.machine.effects import Answer
+from echelon.controller.machine.events import Request
+from echelon.controller.machine.records import Changes, Snapshot
+from echelon.controller.service.config import ServiceConfig, load_service_config
+from echelon.controller.service.controller import ControllerService
+from echelon.controller.service.leader import Leader
+from echelon.controller.service.store import Candidate, Leadership
+from echelon.controller.service.told import Metrics
+from echelon.controller.service.trail import Record
 from echelon.lab.virtual.controller import MemoryStore
-from echelon.service.config import ServiceConfig, load_service_config
-from echelon.service.controller import ControllerService
-from echelon.service.leader import Leader
-from echelon.service.store import Candidate, Leadership
-from echelon.service.told import Metrics
-from echelon.service.trail import Record
-from echelon.southbound.events import Acknowledged
+from echelon.switches.southbound.events import Acknowledged
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from fastapi import FastAPI
 
-from echelon.service.api.server import ApiServer, ServerSettings
-from echelon.service.config_file import ListenAddress
+from echelon.controller.service.api.server import ApiServer, ServerSettings
+from echelon.controller.service.config_file import ListenAddress
 from tests.echelon.service.api.memory import MemoryService
 
 LOCALHOST = ListenAddress("127.0.0.1", 0, None)

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from echelon.client import Client, ClientError
-from echelon.service.api.tokens import new_token
+from echelon.controller.client import Client, ClientError
+from echelon.controller.service.api.tokens import new_token
 from tests.drawing import examples
 from tests.echelon.service.api.test_malformed import STAR
 from tests.echelon.service.lab import Daemon, Lab, ring, settle

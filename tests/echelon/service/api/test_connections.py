@@ -16,16 +16,16 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Message
 
-from echelon.client import Client
-from echelon.service.api import connections as module
-from echelon.service.api.app import create_app
-from echelon.service.api.connections import FEWEST, ConnectionLimits, affordable
-from echelon.service.api.gate import PIECE, Gate, RequestRates
-from echelon.service.api.server import ServerSettings
-from echelon.service.api.settings import ApiSettings
-from echelon.service.api.tokens import Tokens, TokenSpec, digest
-from echelon.service.config import ServerTls
-from echelon.service.config_file import ListenAddress
+from echelon.controller.client import Client
+from echelon.controller.service.api import connections as module
+from echelon.controller.service.api.app import create_app
+from echelon.controller.service.api.connections import FEWEST, ConnectionLimits, affordable
+from echelon.controller.service.api.gate import PIECE, Gate, RequestRates
+from echelon.controller.service.api.server import ServerSettings
+from echelon.controller.service.api.settings import ApiSettings
+from echelon.controller.service.api.tokens import Tokens, TokenSpec, digest
+from echelon.controller.service.config import ServerTls
+from echelon.controller.service.config_file import ListenAddress
 from tests.echelon.service.api.memory import JOB, MemoryService, standby
 from tests.echelon.service.api.serving import LOCALHOST, TIMEOUT_S, Serving, serving
 from tests.softswitch.p4runtime.test_tls import make_authority

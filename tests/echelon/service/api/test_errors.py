@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from echelon.control.errors import ConflictError, RefusedError, UnavailableError, UnknownError
-from echelon.documents import DocumentError, read_document
-from echelon.jobs.spec import load_job_spec
+from echelon.controller.machine.errors import ConflictError, RefusedError, UnavailableError, UnknownError
+from echelon.model.documents import DocumentError, read_document
+from echelon.model.jobs.spec import load_job_spec
 from tests.echelon.files.test_malformed import BROKEN, LOADERS
 from tests.echelon.service.api.conftest import Api
 from tests.echelon.service.api.memory import JOB

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.service.hazards import ExposureError, check_exposure, is_loopback
+from echelon.controller.service.hazards import ExposureError, check_exposure, is_loopback
 from tests.echelon.service.lab import LINE, Lab
 
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.config import SchemathesisConfig
 
-from echelon.client import Client
-from echelon.service.api.tokens import new_token
+from echelon.controller.client import Client
+from echelon.controller.service.api.tokens import new_token
 from tests.echelon.service.api.test_malformed import STAR
 from tests.echelon.service.lab import Lab, ring
 from tests.needs import needs

@@ -19,13 +19,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.control import jobs
-from echelon.documents import parse_document
-from echelon.service.api import body
-from echelon.service.api.app import create_app
-from echelon.service.api.gate import CLIENT_LEFT, RequestRates
-from echelon.service.api.settings import ApiSettings, Exchange
-from echelon.service.api.tokens import Tokens, TokensFile, new_token
+from echelon.controller.machine import jobs
+from echelon.controller.service.api import body
+from echelon.controller.service.api.app import create_app
+from echelon.controller.service.api.gate import CLIENT_LEFT, RequestRates
+from echelon.controller.service.api.settings import ApiSettings, Exchange
+from echelon.controller.service.api.tokens import Tokens, TokensFile, new_token
+from echelon.model.documents import parse_document
 from tests.echelon.service.api.conftest import BODY_BYTES, Api
 from tests.echelon.service.api.memory import JOB, MemoryService, standby
 from tests.echelon.service.api.serving import TIMEOUT_S, Serving, serving

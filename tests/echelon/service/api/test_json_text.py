@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.service.api.body import JsonError, parse_json
+from echelon.controller.service.api.body import JsonError, parse_json
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 VALUES = st.recursive(

@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 import httpx
 import pytest
 
-from echelon.client import Client
-from echelon.documents import DocumentError
-from echelon.jobs.spec import load_job_spec
+from echelon.controller.client import Client
+from echelon.model.documents import DocumentError
+from echelon.model.jobs.spec import load_job_spec
 from tests.drawing import examples
 from tests.echelon.service.api.malformed import DAMAGES, DATA, FLOW_LIMIT, PIPELINE, Malformed, malformed
 from tests.echelon.service.api.test_errors import assert_same_words

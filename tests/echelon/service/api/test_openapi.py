@@ -9,9 +9,9 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-from echelon.service.api.app import create_app
-from echelon.service.api.settings import ApiSettings
-from echelon.service.api.tokens import Tokens
+from echelon.controller.service.api.app import create_app
+from echelon.controller.service.api.settings import ApiSettings
+from echelon.controller.service.api.tokens import Tokens
 
 FILE = Path(__file__).with_name("openapi.json")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from echelon.service.api.pages import page
+from echelon.controller.service.api.pages import page
 from tests.echelon.service.api.conftest import Api
 
 

@@ -15,13 +15,13 @@ import pytest
 from typer.testing import CliRunner
 
 from echelon.cli import app
-from echelon.control.lines import MOST_TAKEOVERS
-from echelon.service import switches
-from echelon.service.api import status
-from echelon.service.told import Metrics
-from echelon.service.trail import Record
-from echelon.southbound.connection import Endpoint, SwitchConnection
-from echelon.southbound.events import HigherPrimary, PortsUnwatched, SwitchEvent
+from echelon.controller.machine.lines import MOST_TAKEOVERS
+from echelon.controller.service import switches
+from echelon.controller.service.api import status
+from echelon.controller.service.told import Metrics
+from echelon.controller.service.trail import Record
+from echelon.switches.southbound.connection import Endpoint, SwitchConnection
+from echelon.switches.southbound.events import HigherPrimary, PortsUnwatched, SwitchEvent
 from tests.echelon.service.api.conftest import METRICS, Api
 from tests.echelon.service.api.memory import JOB, MemoryService, config
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from echelon.client import Client, ClientError
-from echelon.documents import DocumentError
-from echelon.service.api.app import create_app
-from echelon.service.api.server import HEADER_BYTES, ApiServer, ListenError, ServerSettings
-from echelon.service.config import ServerTls
-from echelon.service.config_file import ListenAddress
+from echelon.controller.client import Client, ClientError
+from echelon.controller.service.api.app import create_app
+from echelon.controller.service.api.server import HEADER_BYTES, ApiServer, ListenError, ServerSettings
+from echelon.controller.service.config import ServerTls
+from echelon.controller.service.config_file import ListenAddress
+from echelon.model.documents import DocumentError
 from tests.echelon.service.api.memory import JOB, MemoryService, standby
 from tests.echelon.service.api.serving import LOCALHOST, TIMEOUT_S, Serving, serving
 from tests.needs import needs

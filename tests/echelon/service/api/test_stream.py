@@ -12,10 +12,10 @@ from typing import Any
 import httpx
 import pytest
 
-from echelon.control.errors import UnavailableError
-from echelon.control.facts import IterationTimed
-from echelon.service.api import live as stream
-from echelon.telemetry.events import FlowEvent
+from echelon.controller.machine.errors import UnavailableError
+from echelon.controller.machine.facts import IterationTimed
+from echelon.controller.service.api import live as stream
+from echelon.switches.telemetry.events import FlowEvent
 from tests.echelon.service.api.conftest import Api
 from tests.echelon.service.api.memory import JOB
 from tests.echelon.service.lab import until

@@ -7,9 +7,9 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.service.api.plan import FlowPlanResource, PlanResource, RankingResource
-from echelon.service.api.routing import PIECE, answer
-from echelon.service.api.switches import EntryResource, IntentResource
+from echelon.controller.service.api.plan import FlowPlanResource, PlanResource, RankingResource
+from echelon.controller.service.api.routing import PIECE, answer
+from echelon.controller.service.api.switches import EntryResource, IntentResource
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(
     ['"flows":[]', '\\"flows":[]', '"entries":[]']

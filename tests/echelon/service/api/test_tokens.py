@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.documents import DocumentError
-from echelon.service.api.tokens import (
+from echelon.controller.service.api.tokens import (
     CHECK_INTERVAL_S,
     NewToken,
     Role,
@@ -23,6 +22,7 @@ from echelon.service.api.tokens import (
     load_tokens,
     new_token,
 )
+from echelon.model.documents import DocumentError
 
 SHA = "ab" * 32
 
@@ -150,9 +150,12 @@ def test_changes_of_the_file_are_followed(tmp_path: Path, caplog: pytest.LogCapt
 
 def test_a_tokens_file_is_checked_without_the_web_framework() -> None:
     """Checking a tokens file or making a token does not load it."""
-    code = "import sys, echelon.service.api.tokens, echelon.service.hazards as _; print(*sys.modules)"
+    code = (
+        "import sys, echelon.controller.service.api.tokens, echelon.controller.service.hazards as _; "
+        "print(*sys.modules)"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-    assert "echelon.service.api.tokens" in loaded
+    assert "echelon.controller.service.api.tokens" in loaded
     assert not {"fastapi", "starlette", "uvicorn", "httpx", "grpc"} & set(loaded)
 
 

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from echelon.cli import app
-from echelon.service.store import Candidate, Changes, StoreError
-from echelon.service.store.sqlite import SqliteStore, back_up, open_sqlite, restore
+from echelon.controller.service.store import Candidate, Changes, StoreError
+from echelon.controller.service.store.sqlite import SqliteStore, back_up, open_sqlite, restore
 
 ME = Candidate("me", "http://me")
 

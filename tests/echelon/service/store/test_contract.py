@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from echelon.control.errors import UnavailableError
-from echelon.service.store import (
+from echelon.controller.machine.errors import UnavailableError
+from echelon.controller.service.store import (
     COLLECTIONS,
     Candidate,
     Changes,
@@ -19,7 +19,7 @@ from echelon.service.store import (
     StoreError,
     open_store,
 )
-from echelon.service.store.base import MAX_KEY_BYTES, MAX_TERM
+from echelon.controller.service.store.base import MAX_KEY_BYTES, MAX_TERM
 
 A = Candidate("a", "https://a.example:8080")
 B = Candidate("b", "https://b.example:8080")

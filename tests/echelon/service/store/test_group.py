@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.service.store import Candidate, Key, Leadership
-from echelon.service.store.base import EncodedChanges, GroupCommit, GroupLimits, in_order
+from echelon.controller.service.store import Candidate, Key, Leadership
+from echelon.controller.service.store.base import EncodedChanges, GroupCommit, GroupLimits, in_order
 
 keys: st.SearchStrategy[Key] = st.tuples(st.just("jobs"), st.sampled_from("abcde"))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.service.store import Candidate, Changes, NotLeaderError, Snapshot, open_store
+from echelon.controller.service.store import Candidate, Changes, NotLeaderError, Snapshot, open_store
 from tests.echelon.service.store.etcd_process import EtcdProcess
 from tests.echelon.service.store.writer import after, number_of
 

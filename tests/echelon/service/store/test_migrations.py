@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from echelon.service.store import Candidate, Changes, Store, StoreError
-from echelon.service.store.base import MIGRATIONS, Documents, Schema
-from echelon.service.store.sqlite import open_sqlite, path_of
+from echelon.controller.service.store import Candidate, Changes, Store, StoreError
+from echelon.controller.service.store.base import MIGRATIONS, Documents, Schema
+from echelon.controller.service.store.sqlite import open_sqlite, path_of
 from echelon_etcd.address import parse
 
 ME = Candidate("me", "http://me")

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from echelon.service.store import (
+from echelon.controller.service.store import (
     COLLECTIONS,
     Candidate,
     Changes,

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from echelon.service.store import Candidate, Changes, StoreError, StoreUnavailableError, open_store
-from echelon.service.store.base import EmptyStoreError
-from echelon.service.store.sqlite import back_up, check_kept, open_sqlite, path_of, restore
+from echelon.controller.service.store import Candidate, Changes, StoreError, StoreUnavailableError, open_store
+from echelon.controller.service.store.base import EmptyStoreError
+from echelon.controller.service.store.sqlite import back_up, check_kept, open_sqlite, path_of, restore
 from tests.needs import needs, require
 
 HERE = Path(__file__).parents[4]
@@ -177,7 +177,7 @@ async def test_somebody_elses_lock_is_waited_for_and_then_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "state.db"
-    monkeypatch.setattr("echelon.service.store.sqlite.BUSY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("echelon.controller.service.store.sqlite.BUSY_TIMEOUT_S", 0.2)
     async with await open_sqlite(path) as store:
         leadership = await store.campaign(ME)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -212,8 +212,8 @@ async def test_the_file_is_set_up_to_lose_nothing(tmp_path: Path) -> None:
 SMALL_DISK = """
 import asyncio, sys
 from pathlib import Path
-from echelon.service.store import Candidate, Changes, StoreError, open_store
-from echelon.service.store.sqlite import open_sqlite
+from echelon.controller.service.store import Candidate, Changes, StoreError, open_store
+from echelon.controller.service.store.sqlite import open_sqlite
 
 async def main(directory):
     filler = directory / "filler"
@@ -245,7 +245,7 @@ asyncio.run(main(Path(sys.argv[1])))
 
 READ_ONLY = """
 import asyncio, sys
-from echelon.service.store import StoreError, open_store
+from echelon.controller.service.store import StoreError, open_store
 
 async def main(directory):
     try:

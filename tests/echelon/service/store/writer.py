@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from echelon.service.store import Candidate, Changes, Key, Snapshot, StoreError, open_store
+from echelon.controller.service.store import Candidate, Changes, Key, Snapshot, StoreError, open_store
 
 CONCURRENT = 4
 BIG_EVERY = 7

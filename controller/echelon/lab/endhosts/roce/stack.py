@@ -10,7 +10,7 @@ from echelon.lab.endhosts.roce.frames import ACKNOWLEDGE, NUMBERS, Packet, Queue
 from echelon.lab.endhosts.roce.queue_pair import PairSettings, Requester, Responder
 from echelon.lab.endhosts.shim import PacketTally
 from echelon.lab.endhosts.tcp.stack import MovingCall
-from echelon.targets.virtual import Clock, Nic
+from echelon.switches.targets.virtual import Clock, Nic
 
 
 class RoceStack:

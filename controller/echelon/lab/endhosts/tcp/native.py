@@ -10,11 +10,11 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
-from echelon.fabric.model import Host
 from echelon.lab.endhosts.native import NativeEnds, load_ends, network_in_c, not_null
 from echelon.lab.endhosts.tcp.frames import MAX_WINDOW_SCALE, window_scale
 from echelon.lab.endhosts.tcp.newreno import INITIAL_NS, MAX_NS
 from echelon.lab.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings, TcpTally
+from echelon.model.fabric.model import Host
 
 TcpCounters = Any
 """The counters of connections: a `TcpTally`, or in C an array, in the order of its fields."""

@@ -30,7 +30,7 @@ from echelon.lab.endhosts.tcp.frames import (
     window_scale,
 )
 from echelon.lab.endhosts.tcp.sender import TcpSender, TcpSettings, TcpTally
-from echelon.targets.virtual import Clock, Nic
+from echelon.switches.targets.virtual import Clock, Nic
 
 _IPV4 = slice(12, 15)
 _PLAIN_IPV4 = b"\x08\x00\x45"

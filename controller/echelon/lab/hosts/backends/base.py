@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Self
 
-from echelon.fabric.model import Fabric, LinkEnd
 from echelon.lab.hosts.backends.interfaces import (
     Batch,
     HeldNamespace,
@@ -22,6 +21,7 @@ from echelon.lab.hosts.backends.interfaces import (
     switch_offloads_off,
 )
 from echelon.lab.hosts.backends.mininet import MininetFabric
+from echelon.model.fabric.model import Fabric, LinkEnd
 
 _GROUPS = 1 << 24
 """A number above all process ids. The links that a process makes are in a group of their own: this number plus its

@@ -23,9 +23,9 @@ from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Self
 
-from echelon.errors import RunError
-from echelon.fabric.model import Fabric
-from echelon.processes import enter
+from echelon.model.errors import RunError
+from echelon.model.fabric.model import Fabric
+from echelon.switches.processes import enter
 
 _OWN = "/proc/thread-self/ns/net"
 _IPV6_SWITCHES = [Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6") for name in ("all", "default")]

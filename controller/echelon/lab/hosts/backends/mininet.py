@@ -15,9 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Self
 
-from echelon.errors import RunError
-from echelon.fabric.model import Fabric
 from echelon.lab.hosts.backends.interfaces import HostFabric
+from echelon.model.errors import RunError
+from echelon.model.fabric.model import Fabric
 
 INSTALL = "apt-get install --no-install-recommends mininet iputils-ping bridge-utils ethtool"
 _PACKAGE = Path("/usr/lib/python3/dist-packages/mininet")

@@ -26,12 +26,7 @@ from mininet.log import error, info  # type: ignore[import-not-found]
 from mininet.node import Controller, Node, Switch  # type: ignore[import-not-found]
 from mininet.topo import Topo  # type: ignore[import-not-found]
 
-from echelon.client import Client, ClientError
-from echelon.documents import DocumentError, parse_document
-from echelon.errors import RunError
-from echelon.fabric import builders
-from echelon.fabric.load import FabricSpec, build_fabric, fabric_text
-from echelon.fabric.model import Fabric, LinkEnd
+from echelon.controller.client import Client, ClientError
 from echelon.lab.hosts.backends.interfaces import (
     Batch,
     address,
@@ -44,10 +39,15 @@ from echelon.lab.hosts.backends.interfaces import (
     switch_offloads_off,
 )
 from echelon.lab.hosts.serving import READY_S
-from echelon.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred, start
-from echelon.quantities import rate_text
-from echelon.targets import DEFAULT_TARGET, TARGETS
-from echelon.targets.launching import Place, SwitchProcess
+from echelon.model.documents import DocumentError, parse_document
+from echelon.model.errors import RunError
+from echelon.model.fabric import builders
+from echelon.model.fabric.load import FabricSpec, build_fabric, fabric_text
+from echelon.model.fabric.model import Fabric, LinkEnd
+from echelon.model.quantities import rate_text
+from echelon.switches.processes import DIES_WITH_CALLER, NICENESS, free_port, preferred, start
+from echelon.switches.targets import DEFAULT_TARGET, TARGETS
+from echelon.switches.targets.launching import Place, SwitchProcess
 
 _ANSWER_S = 10.0
 _STOP_S = 10.0
@@ -414,7 +414,7 @@ def default_controller() -> type[EchelonController]:
     """Return the default controller, for `findController` of `mn`, which a custom file may replace.
 
     `rate` is the rate of hosts' links (or of the bottleneck, where there is one) in Mbit/s; other rates follow from it.
-    All other parameters are those of `echelon.fabric.builders`.
+    All other parameters are those of `echelon.model.fabric.builders`.
     """
     return EchelonController
 

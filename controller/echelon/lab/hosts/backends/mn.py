@@ -6,8 +6,8 @@ import runpy
 import shutil
 import sys
 
-from echelon.errors import RunError
 from echelon.lab.hosts.backends.mininet import INSTALL, load_mininet
+from echelon.model.errors import RunError
 
 
 def main() -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from echelon.execution import Completion, IterationRecord, JobRecord, Span
-from echelon.jobs.graph import Job
 from echelon.lab.hosts.workers.messages import Begin, IterationDone, StepFinished, StepStarted
+from echelon.model.jobs.graph import Job
+from echelon.planning.execution import Completion, IterationRecord, JobRecord, Span
 
 NS_PER_S = 1_000_000_000
 

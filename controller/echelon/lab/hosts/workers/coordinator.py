@@ -13,10 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from echelon.errors import RunError
-from echelon.fabric.model import Fabric
-from echelon.jobs.graph import Job
-from echelon.jobs.spec import JobSpec, RecognitionSpec
 from echelon.lab.endhosts.carriers import initial_window
 from echelon.lab.hosts.backends.base import HostFabric
 from echelon.lab.hosts.loop import RealTimeLoop, watch_end
@@ -24,9 +20,13 @@ from echelon.lab.hosts.workers import messages
 from echelon.lab.hosts.workers.coordination import Coordination
 from echelon.lab.scenarios.scenario import Scenario
 from echelon.lab.traffic.schedule import DEFAULT_PORT
-from echelon.lowering.at_hosts import HostRule
-from echelon.paths import Paths
-from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred, said, start
+from echelon.model.errors import RunError
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.spec import JobSpec, RecognitionSpec
+from echelon.planning.paths import Paths
+from echelon.switches.lowering.at_hosts import HostRule
+from echelon.switches.processes import DIES_WITH_CALLER, NICENESS, preferred, said, start
 
 LEAST_LEAD_S = 0.05
 """Minimum time from the order to begin to time 0, so that all workers have the order by then."""

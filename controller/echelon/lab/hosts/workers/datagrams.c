@@ -89,7 +89,8 @@ int64_t *datagrams_now(datagrams *d) {
     return &d->now_ns;
 }
 
-/* -- calls ---------------------------------------------------------------------------------------------------------- */
+/* -- calls ----------------------------------------------------------------------------------------------------------
+ * */
 
 static int before(const call *a, const call *b) {
     return a->time_ns < b->time_ns || (a->time_ns == b->time_ns && a->number < b->number);
@@ -130,7 +131,8 @@ static call next_call(datagrams *d) {
     return first;
 }
 
-/* -- what is told --------------------------------------------------------------------------------------------------- */
+/* -- what is told ---------------------------------------------------------------------------------------------------
+ * */
 
 void datagrams_tell(void *at, uint64_t number) {
     datagrams *d = at;
@@ -155,7 +157,8 @@ uint32_t datagrams_told(datagrams *d, const datagrams_news **news) {
     return count;
 }
 
-/* -- sending -------------------------------------------------------------------------------------------------------- */
+/* -- sending --------------------------------------------------------------------------------------------------------
+ * */
 
 static void transmit(datagrams *d, const uint8_t *frame, uint32_t length) {
     struct address to = {INET, {0, 0}, {0, 0, 0, 0}, {0}};
@@ -224,7 +227,8 @@ uint32_t datagrams_waits(const void *d, uint64_t urgency) {
     return 0;
 }
 
-/* -- receiving ------------------------------------------------------------------------------------------------------ */
+/* -- receiving ------------------------------------------------------------------------------------------------------
+ * */
 
 static uint32_t length_of(const datagrams *d, uint32_t at) {
     return d->message[at].done_bytes + HEADERS;
@@ -298,7 +302,8 @@ uint32_t datagrams_wait(datagrams *d, int64_t until_ns, datagrams_request *reque
     }
 }
 
-/* -- building ------------------------------------------------------------------------------------------------------- */
+/* -- building -------------------------------------------------------------------------------------------------------
+ * */
 
 datagrams *datagrams_new(int32_t incoming_fd, int64_t rate_bps, uint16_t port) {
     datagrams *d = calloc(1, sizeof *d);

@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ctoolchain import CSource, Loaded, ToolchainError, load_or_not
-from echelon.engine import wanted_engine
-from echelon.errors import RunError
-from echelon.jobs.graph import Flow, Job
 from echelon.lab.endhosts.native import NativeEnds, NativeFlow, new_tally, tally_of
 from echelon.lab.endhosts.shim import SHIM_AT, SHIM_PORT, FlowAddress, read_payload
 from echelon.lab.hosts.loop import RealTimeLoop
@@ -28,7 +25,10 @@ from echelon.lab.hosts.workers.shim_sockets import (
 )
 from echelon.lab.hosts.workers.sockets import FlowEvents, HostPacketCounts
 from echelon.lab.scenarios.scenario import Transport
-from echelon.targets.virtual import NativeClock
+from echelon.model.errors import RunError
+from echelon.model.jobs.graph import Flow, Job
+from echelon.planning.engine import wanted_engine
+from echelon.switches.targets.virtual import NativeClock
 
 _FOLDER = Path(__file__).parent
 _NO_MAC = "00:00:00:00:00:00"
@@ -47,7 +47,7 @@ def load_datagrams() -> Loaded | None:
 
 
 class DatagramNetwork:
-    """One host's sockets as a network in C, which is `echelon.targets.virtual.NetworkInC` in real time.
+    """One host's sockets as a network in C, which is `echelon.switches.targets.virtual.NetworkInC` in real time.
 
     `unexpected` is called with the key of a flow that arrives and is not expected; it may expect it. `sockets` closes
     what is opened.

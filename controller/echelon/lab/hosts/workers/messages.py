@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import IO, Any, NamedTuple, get_args
 
-from echelon.jobs.graph import FlowKey, Job
-from echelon.lowering.at_hosts import HostRule
+from echelon.model.jobs.graph import FlowKey, Job
+from echelon.switches.lowering.at_hosts import HostRule
 
 
 class WorkerReady(NamedTuple):

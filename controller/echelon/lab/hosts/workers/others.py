@@ -16,13 +16,13 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol, Self, cast
 
-from echelon.errors import RunError
-from echelon.execution import Completion, JobRecord
-from echelon.extras import plug_in
 from echelon.lab.hosts.backends.base import HostFabric
 from echelon.lab.hosts.loop import RealTimeLoop
 from echelon.lab.scenarios.results import Observed
 from echelon.lab.scenarios.scenario import Scenario
+from echelon.model.errors import RunError
+from echelon.model.extras import plug_in
+from echelon.planning.execution import Completion, JobRecord
 
 GROUP = "echelon.workers"
 

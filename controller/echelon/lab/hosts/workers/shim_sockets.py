@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
-from echelon.jobs.graph import Flow, Job
 from echelon.lab.endhosts.agreement import Agreement
 from echelon.lab.endhosts.ranks import CONTROL, HostRanks
 from echelon.lab.endhosts.shim import (
@@ -31,7 +30,8 @@ from echelon.lab.endhosts.transport import FlowEnds, FlowReceiver, FlowSender
 from echelon.lab.hosts.loop import RealTimeLoop
 from echelon.lab.hosts.workers.messages import Assignment, ShimCarriage
 from echelon.lab.hosts.workers.sockets import FlowEvents, HostPacketCounts
-from echelon.processes import ECT0, IP_MTU_DISCOVER, IP_PMTUDISC_DO, SO_NO_CHECK, set_receive_buffer
+from echelon.model.jobs.graph import Flow, Job
+from echelon.switches.processes import ECT0, IP_MTU_DISCOVER, IP_PMTUDISC_DO, SO_NO_CHECK, set_receive_buffer
 
 _CONNECTION_PORTS = 0xC000
 _INT = struct.Struct("=i")

@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from echelon.errors import RunError
-from echelon.jobs.analysis import connections
-from echelon.jobs.graph import Flow, Job
 from echelon.lab.endhosts.shim import (
     DISCARD_PORT,
 )
 from echelon.lab.hosts.loop import RealTimeLoop
 from echelon.lab.hosts.workers.messages import Assignment, ConstantRate, TcpCarriage
-from echelon.processes import (
+from echelon.model.errors import RunError
+from echelon.model.jobs.analysis import connections
+from echelon.model.jobs.graph import Flow, Job
+from echelon.switches.processes import (
     ECT0,
     SO_MAX_PACING_RATE,
     TCP_NOTSENT_LOWAT,

@@ -15,15 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from echelon.errors import RunError
-from echelon.execution import StartCompute, StartFlow, Turns
-from echelon.jobs import analysis
-from echelon.jobs.graph import ComputeUnit, Flow, Job
 from echelon.lab.hosts.loop import RealTimeLoop
 from echelon.lab.hosts.workers import messages
 from echelon.lab.hosts.workers.datagrams import DatagramCarrier, shim_carriers
 from echelon.lab.hosts.workers.shim_sockets import ShimSocketCarrier
 from echelon.lab.hosts.workers.sockets import ConstantRateSender, Discard, FlowEvents, TcpSocketCarrier, tcp_carriers
+from echelon.model.errors import RunError
+from echelon.model.jobs import analysis
+from echelon.model.jobs.graph import ComputeUnit, Flow, Job
+from echelon.planning.execution import StartCompute, StartFlow, Turns
 
 _REQUEST = struct.Struct("=q")
 _BURNING = Path(__file__).with_name("burning.py")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from echelon.documents import DocumentError
 from echelon.lab.plots.measured import EVENLY, NETWORK, loads_bps, within
+from echelon.model.documents import DocumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

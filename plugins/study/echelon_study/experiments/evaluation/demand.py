@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon.allocation import Link
-from echelon.fabric.model import Fabric
-from echelon.fluid import alone_iteration_s
-from echelon.jobs.graph import Job
-from echelon.paths import FlowPaths, Paths, links_of
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.graph import Job
+from echelon.planning.allocation import Link
+from echelon.planning.fluid import alone_iteration_s
+from echelon.planning.paths import FlowPaths, Paths, links_of
 
 
 @dataclass(frozen=True, slots=True)

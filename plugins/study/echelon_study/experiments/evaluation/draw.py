@@ -17,14 +17,14 @@ from typing import Any
 
 import yaml
 
-from echelon.documents import parse_document
-from echelon.fabric.builders import LINK_BPS
-from echelon.fabric.load import FabricSpec, build_fabric, fabric_text
-from echelon.fabric.model import Fabric
-from echelon.jobs import build_job
-from echelon.jobs.graph import Job
-from echelon.jobs.spec import JobSpec
-from echelon.paths import FlowPaths
+from echelon.model.documents import parse_document
+from echelon.model.fabric.builders import LINK_BPS
+from echelon.model.fabric.load import FabricSpec, build_fabric, fabric_text
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs import build_job
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.spec import JobSpec
+from echelon.planning.paths import FlowPaths
 from echelon_study.experiments.evaluation.demand import Demand, demand, shared_load
 from echelon_study.experiments.evaluation.fabrics import FABRICS
 from echelon_study.experiments.evaluation.shapes import SHAPES, Shape

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from echelon.fabric.builders import dumbbell, fat_tree, leaf_spine, one_tor, rail_optimised
-from echelon.fabric.load import FabricSpec
+from echelon.model.fabric.builders import dumbbell, fat_tree, leaf_spine, one_tor, rail_optimised
+from echelon.model.fabric.load import FabricSpec
 
 Places = Sequence[Sequence[str]]
 """The hosts of each job."""

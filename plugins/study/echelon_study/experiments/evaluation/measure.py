@@ -11,17 +11,17 @@ from random import Random
 from statistics import fmean
 from typing import Any, Literal, TypeAlias, get_args
 
-from echelon.allocation import Link
-from echelon.errors import RunError
-from echelon.fluid.slowdown import slowdown
-from echelon.jobs.analysis import with_profile_error
-from echelon.jobs.graph import Job
 from echelon.lab.scenarios.results import PolicyRun, alone_iterations_s
 from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
-from echelon.lowering.lower import LoweringError
-from echelon.policies import PlanError, make_policy
-from echelon.policies.base import Policy
-from echelon.targets import DEFAULT_TARGET
+from echelon.model.errors import RunError
+from echelon.model.jobs.analysis import with_profile_error
+from echelon.model.jobs.graph import Job
+from echelon.planning.allocation import Link
+from echelon.planning.fluid.slowdown import slowdown
+from echelon.planning.policies import PlanError, make_policy
+from echelon.planning.policies.base import Policy
+from echelon.switches.lowering.lower import LoweringError
+from echelon.switches.targets import DEFAULT_TARGET
 from echelon_study.experiments.evaluation.demand import Demand, demands, shared_load
 from echelon_study.experiments.evaluation.draw import MIXED, Kind, draw
 from echelon_study.experiments.evaluation.limit import limit

@@ -8,7 +8,7 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
-from echelon.quantities import duration_text, size_text
+from echelon.model.quantities import duration_text, size_text
 
 _TICK_S = Fraction(1, 10**6)
 """Durations are whole ticks, which keeps the fractions of an exact run short."""

@@ -17,8 +17,8 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from echelon.fabric.builders import dumbbell
-from echelon.quantities import duration_text, rate_text, size_text
+from echelon.model.fabric.builders import dumbbell
+from echelon.model.quantities import duration_text, rate_text, size_text
 from echelon_study.experiments.measure import Bottleneck, Runner, measure
 from echelon_study.experiments.settings import ExperimentSettings
 from echelon_study.points.tasks import Task

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from echelon.errors import RunError
+from echelon.model.errors import RunError
 
 TOLERANCE = Fraction(1, 500)
 """Tolerance as part of the iteration time."""

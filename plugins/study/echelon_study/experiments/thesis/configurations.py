@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from echelon.fabric.builders import thesis_a, thesis_b
-from echelon.fabric.load import FabricSpec
+from echelon.model.fabric.builders import thesis_a, thesis_b
+from echelon.model.fabric.load import FabricSpec
 from echelon_study.experiments.measure import Bottleneck
 from echelon_study.experiments.thesis.published import LINK_GBPS
 

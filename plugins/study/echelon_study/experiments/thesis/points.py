@@ -8,8 +8,8 @@ from fractions import Fraction
 from functools import partial
 from typing import Any
 
-from echelon.quantities import duration_text, rate_text, size_text
-from echelon.targets import DEFAULT_TARGET
+from echelon.model.quantities import duration_text, rate_text, size_text
+from echelon.switches.targets import DEFAULT_TARGET
 from echelon_study.experiments.measure import Runner, measure
 from echelon_study.experiments.settings import ExperimentSettings
 from echelon_study.experiments.thesis.calibration import Calibration, calibrate

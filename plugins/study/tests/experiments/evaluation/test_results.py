@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.execution import IterationRecord, JobRecord
-from echelon.fluid.slowdown import slowdown
+from echelon.planning.execution import IterationRecord, JobRecord
+from echelon.planning.fluid.slowdown import slowdown
 from echelon_study.experiments.evaluation import tables
 from echelon_study.experiments.evaluation.measure import Mode
 from echelon_study.experiments.evaluation.results import ScenarioResult, Tally, grouped, scored

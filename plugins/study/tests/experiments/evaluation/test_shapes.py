@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from echelon.documents import parse_document
-from echelon.fabric.load import build_fabric
-from echelon.jobs import build_job
-from echelon.jobs.paradigm import registered
-from echelon.jobs.spec import JobSpec
+from echelon.model.documents import parse_document
+from echelon.model.fabric.load import build_fabric
+from echelon.model.jobs import build_job
+from echelon.model.jobs.paradigm import registered
+from echelon.model.jobs.spec import JobSpec
 from echelon_study.experiments.evaluation.fabrics import FABRICS
 from echelon_study.experiments.evaluation.shapes import SHAPES
 

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from echelon.errors import RunError
-from echelon.jobs import build_job
-from echelon.jobs.analysis import connections
-from echelon.jobs.graph import Job
-from echelon.jobs.paradigms.data import Data
-from echelon.jobs.spec import JobSpec, RecognitionSpec
 from echelon.lab.endhosts.emulator import TrainingEmulator
 from echelon.lab.endhosts.roce.frames import ACKNOWLEDGE, parse
 from echelon.lab.scenarios.results import PolicyRun
 from echelon.lab.scenarios.scenario import Scenario, Transport, load_scenario
 from echelon.lab.virtual import run as virtual_run
-from echelon.lowering.identity import Identity, identities_of
-from echelon.policies import make_policy
+from echelon.model.errors import RunError
+from echelon.model.jobs import build_job
+from echelon.model.jobs.analysis import connections
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.paradigms.data import Data
+from echelon.model.jobs.spec import JobSpec, RecognitionSpec
+from echelon.planning.policies import make_policy
+from echelon.switches.lowering.identity import Identity, identities_of
 from tests.echelon.lab.endhosts.conftest import fabric_of
 
 TOPOLOGIES = Path(__file__).parents[5] / "topologies"

@@ -24,15 +24,15 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from echelon.errors import RunError
-from echelon.fabric.builders import leaf_spine, line, one_tor
-from echelon.fabric.load import build_fabric, fabric_text
-from echelon.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.lab.hosts import sandbox
 from echelon.lab.hosts.backends.base import BACKENDS, HostFabric
-from echelon.processes import DIES_WITH_CALLER, NICENESS, preferred
-from echelon.targets import TARGETS
-from echelon.targets.launching import Place
+from echelon.model.errors import RunError
+from echelon.model.fabric.builders import leaf_spine, line, one_tor
+from echelon.model.fabric.load import build_fabric, fabric_text
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.switches.processes import DIES_WITH_CALLER, NICENESS, preferred
+from echelon.switches.targets import TARGETS
+from echelon.switches.targets.launching import Place
 
 ROOT = Path(__file__).parents[5]
 PATIENCE_S = 60.0
@@ -172,7 +172,7 @@ def build(backend: str) -> object:
 
 def switch(target: str) -> object:
     """Run one switch: return its arguments, its words when it is killed, and whether it ends with its caller."""
-    from echelon.service.config import load_service_config
+    from echelon.controller.service.config import load_service_config
 
     fabric = build_fabric(one_tor(2))
     launcher = TARGETS[target].launcher()

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from echelon.documents import DocumentError
-from echelon.errors import RunError
-from echelon.processes import free_port
-from echelon.targets import TARGETS, bmv2
-from echelon.targets.bmv2 import Bmv2Launcher
-from echelon.targets.launching import Place, Ports, accepts
-from echelon.targets.softswitch import SoftswitchLauncher
-from echelon.targets.target import Site
+from echelon.model.documents import DocumentError
+from echelon.model.errors import RunError
+from echelon.switches.processes import free_port
+from echelon.switches.targets import TARGETS, bmv2
+from echelon.switches.targets.bmv2 import Bmv2Launcher
+from echelon.switches.targets.launching import Place, Ports, accepts
+from echelon.switches.targets.softswitch import SoftswitchLauncher
+from echelon.switches.targets.target import Site
 from tests.echelon.lab.hosts.backends.inside import look
 from tests.needs import needs
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from echelon.lab.hosts import sandbox
-from echelon.processes import NICENESS
+from echelon.switches.processes import NICENESS
 from tests.needs import needs
 
 PATIENCE_S = 30.0
@@ -292,7 +292,7 @@ def test_missing_says_that_it_needs_root() -> None:
 
 
 def test_scratch_is_refused_outside() -> None:
-    from echelon.errors import RunError
+    from echelon.model.errors import RunError
 
     with pytest.raises(RunError, match="outside a sandbox"):
         sandbox.scratch()

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.execution import Completion, Span
-from echelon.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.lab.hosts.workers.coordination import Coordination
 from echelon.lab.hosts.workers.messages import (
     Begin,
@@ -24,6 +22,8 @@ from echelon.lab.hosts.workers.messages import (
     WorkerReady,
     encode,
 )
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.execution import Completion, Span
 
 ONE = Fraction(1)
 

@@ -1,0 +1,639 @@
+"""The controller: jobs in, plans made, switches kept at them.
+
+A change goes this way: checked, saved (the client is answered here), planned, its numbers saved, intents installed,
+acknowledged by the switches, numbers of what has gone freed. Whatever breaks off on the way is taken up again from what
+was saved and from what the switches hold.
+
+`Machine.handle` takes one event and returns what is to be done; it does nothing by itself. The modules beside this one
+are its parts: `requests` (what clients ask, or only ask about), `pipeline` (one plan at a time), `rollout` (its steps),
+`reactive` (decisions of reactive policies), `searching` (better plans), `following` (telemetry), `progress` (how far
+jobs are), `outages` (links that are down) and `jobstore` (what was accepted). `lines` has the records that they share:
+one for each job, and one for each switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from echelon.controller.machine import effects, events, facts
+from echelon.controller.machine.effects import Effect
+from echelon.controller.machine.errors import ServiceError, UnavailableError, UnknownError
+from echelon.controller.machine.events import ChangeRequest, Event, Instant, Request
+from echelon.controller.machine.jobs import RegisteredJob
+from echelon.controller.machine.jobstore import ChosenPolicy, JobStore
+from echelon.controller.machine.lines import Progress, SwitchLine
+from echelon.controller.machine.moves import Moves
+from echelon.controller.machine.outages import Outages
+from echelon.controller.machine.planning import Planned, Planner, PlanRequest
+from echelon.controller.machine.planning_turns import CARRIED, RETRY_S, PlanPipeline, Searches
+from echelon.controller.machine.reactive import Reactions
+from echelon.controller.machine.records import Snapshot
+from echelon.controller.machine.reports import Following, check_iterations
+from echelon.controller.machine.requests import DryRuns, Requests
+from echelon.controller.machine.rollout import Rollout
+from echelon.controller.machine.wiring import LinkEnds, Wiring
+from echelon.model.fabric.model import Fabric
+from echelon.switches.lowering.trees import needed
+from echelon.switches.southbound.events import (
+    Acknowledged,
+    DriftRepaired,
+    HigherPrimary,
+    IntentRefused,
+    PortsChanged,
+    PortsUnwatched,
+    SwitchChanged,
+    SwitchConnected,
+)
+from echelon.switches.telemetry.flow_log import FlowLog
+from echelon.switches.telemetry.sizes import Measured, size_factors
+from echelon.switches.telemetry.tracker import JobView
+
+OVER = "this controller no longer leads (ask again: another one does)"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of the controller at its start."""
+
+    fabric: Fabric
+    policy: ChosenPolicy
+    """The policy until a client chooses another one, which is saved."""
+    max_jobs: int
+    flows_per_job: int
+    coalesce_s: float = 0.0
+    """Changes within this time become one plan."""
+    correct_distances: bool = False
+    """Whether observed distances replace profiled ones."""
+    correct_sizes: bool = False
+    """Whether sizes that hosts measured replace those of job files."""
+    search_after_s: float = 0.0
+    """The time between a plan and the search for a better one, in which switches are brought to it and other changes
+    may come."""
+    search_again: bool = True
+    """Whether a plan is searched for anew where iterations take another time than predicted."""
+    reroute: bool = True
+    """Whether plans avoid links that are down."""
+    reroute_after_s: float = 2.0
+    """The time after which the links of a switch that does not answer, or of a port that is down, are down."""
+    moved_by_hand: bool = True
+    """Whether a person moves links and says so; otherwise the shell has an optical switch."""
+    starts_known: bool = False
+    """Whether jobs begin when their graphs say, as those of a run do."""
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """The plan in force."""
+
+    planned: Planned
+    at: float
+    """Time at which the plan came into force, in seconds since the epoch."""
+
+
+@dataclass(slots=True)
+class _PlanState:
+    """How far planning has come with what was accepted, in generations of the `JobStore`; -1: none."""
+
+    seen: int = -1
+    """The newest that a plan was wanted for."""
+    planning: int = -1
+    """The one that the plan under way has seen."""
+    began_s: float = 0.0
+    """When that plan was begun."""
+    planned: int = -1
+    """The one that the last plan has seen, whether it came into force or failed."""
+
+    def begin(self, generation: int, now_s: float) -> None:
+        """Note that a plan is begun."""
+        self.planning, self.began_s = generation, now_s
+
+    def end(self) -> None:
+        """Note that the plan under way is in force, or has failed."""
+        self.planned = self.planning
+
+
+class Machine:
+    """The controller of one term of leadership. See `echelon.controller.machine.effects` for what its shell promises.
+
+    Attributes are for reading. Raises `DocumentError` for a saved job, and `ValueError` for saved numbers, that cannot
+    be read.
+    """
+
+    def __init__(self, settings: Settings, planner: Planner, snapshot: Snapshot, now: Instant) -> None:
+        self.jobs = JobStore(settings.fabric, settings.policy, settings.max_jobs)
+        self._switches = {name: SwitchLine() for name in settings.fabric.switches}
+        self.progress = Progress(self.jobs.lines, self._switches)
+        self.in_force: InForce | None = None
+        self.outages = Outages(settings.fabric, settings.reroute_after_s)
+        self._settings = settings
+        self._following = Following()
+        self._pipeline = PlanPipeline(planner)
+        self._rollout = Rollout()
+        self._reactions = Reactions()
+        self.searches = Searches(after_s=settings.search_after_s, again=settings.search_again)
+        self.moves = Moves(settings.moved_by_hand)
+        self._requests = Requests(self.jobs, self.progress, settings.flows_per_job, lambda: self.moves.is_switching)
+        self._dry_runs = DryRuns(self.jobs, self._requests)
+        self._waiters: dict[int, str] = {}
+        """The job that the client waits for, by request."""
+        self._problem: str | None = None
+        """The reason why the plan in force does not carry out everything that was accepted."""
+        self._over = False
+        self._wanted: Literal["no", "coalescing", "now"] = "no"
+        """Whether there is something to plan. While coalescing, whatever else comes is part of the same plan."""
+        self._plans = _PlanState()
+        self._decision_next = False
+        """Plans and decisions take turns where both wait."""
+        self.jobs.restore(snapshot)
+        planner.restore(snapshot["numbers"], snapshot["settings"].get(CARRIED))
+        for name in self.jobs.jobs:
+            self.progress.accepted(name, now.s)
+
+    # -- for reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def plan_problem(self) -> str | None:
+        """The reason, in one line, why the newest jobs, policy or fabric have no plan; None if they have one."""
+        return self._pipeline.problem or self._problem
+
+    def told_of_trees(self, job: str) -> list[dict[str, Any]]:
+        """Return what the hosts of a job's trees have to know, by the plan in force."""
+        trees = () if self.in_force is None else self.in_force.planned.trees.get(job, ())
+        return [dict(needed(job).told(tree, self.jobs.fabric)) for tree in trees]
+
+    def ranked_at_hosts(self, job: str) -> list[dict[str, Any]]:
+        """Return how the senders of a job rank by the plan in force, where switches do not."""
+        rules = () if self.in_force is None else self.in_force.planned.at_hosts.get(job, ())
+        return [rule.to_document() for rule in rules]
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is under way: the plan has all that was accepted, and the switches hold it."""
+        return self.in_force is not None and self._is_planned and self._hold(self.in_force.planned.version)
+
+    @property
+    def _is_planned(self) -> bool:
+        """Whether the last plan has all that was accepted."""
+        return self.jobs.generation == self._plans.planned
+
+    @property
+    def searching(self) -> bool:
+        """Whether a better plan may come soon."""
+        return self.searches.is_busy or isinstance(self._pipeline.work, effects.ListSearches | effects.Improve)
+
+    def view(self, job: str) -> JobView | None:
+        """Return what was seen of a job; None: the job is in no plan."""
+        return self._following.view(job)
+
+    def measured(self, job: RegisteredJob) -> Measured:
+        """Return what the hosts of a job measured of its latest iterations, if it is as it was then."""
+        line = self.jobs.lines.get(job.name)
+        same = line is not None and line.registered.spec is job.spec and line.registered.number == job.number
+        return line.measured if line is not None and same else {}
+
+    @property
+    def flow_log(self) -> FlowLog:
+        """The flows that switches saw last."""
+        return self._following.log
+
+    def alone_iteration_s(self, job: str) -> float | None:
+        """Return how long an iteration takes on an otherwise empty fabric (seconds); None: not computed yet."""
+        line = self.jobs.lines.get(job)
+        alone = None if line is None else line.alone
+        return alone.duration_s if line and alone and alone.generation == line.generation else None
+
+    def alone_tardiness_s(self, job: str) -> float | None:
+        """Return the job's tardiness on an otherwise empty fabric (seconds); None: not computed yet."""
+        line = self.jobs.lines.get(job)
+        alone = None if line is None else line.alone
+        return alone.tardiness_s if line and alone and alone.generation == line.generation else None
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def handle(self, event: Event, now: Instant) -> list[Effect]:
+        """Return what to do about an event, in order."""
+        if self._over:
+            return self._after_the_end(event, now)
+        out = self._react_to(event, now)
+        if not self._over:
+            out += self._advance(now)
+        return out
+
+    def _after_the_end(self, event: Event, now: Instant) -> list[Effect]:
+        match event:
+            case events.Saved(int(request)):
+                return self._requests.saved(request, now)
+            case events.SaveFailed(int(request), error):
+                return self._requests.failed(request, error, now)
+            case _ if isinstance(event, Request):
+                return [effects.Refuse(event.request, UnavailableError(OVER))]
+        return []
+
+    def _react_to(self, event: Event, now: Instant) -> list[Effect]:
+        match event:
+            case events.Started():
+                return [*self.outages.start(), *self._want_plan(), *self._forget_outdated(now)]
+            case events.LeadershipLost():
+                return self._end()
+            case _ if isinstance(event, ChangeRequest):
+                return self._requests.queue(event, now)
+            case events.AwaitJob(request, job):
+                self._waiters[request] = job
+            case events.DryRun():
+                return self._dry_runs.check(event, now)
+            case events.ReportIterations():
+                return self._measured(event)
+            case events.StopWaiting(request):
+                self._waiters.pop(request, None)
+                self._dry_runs.forget(request)
+            case events.JobBuilt(request, built) if request in self._dry_runs:
+                return self._dry_runs.built(request, built)
+            case events.JobBuilt(request, built):
+                return self._requests.built(request, built, now)
+            case events.Saved(None):
+                self._pipeline.saved()
+            case events.Saved(int(request)):
+                return self._requests.saved(request, now)
+            case events.SaveFailed(None, failure):
+                return self._pipeline.save_failed(str(failure))
+            case events.SaveFailed(events.OWN, failure):
+                return [*self._requests.failed(events.OWN, failure, now), *self.moves.failed()]
+            case events.SaveFailed(int(request), failure):
+                return self._requests.failed(request, failure, now)
+            case events.MoveAdvanced():
+                told, order = self.moves.advanced(event)
+                return [*told, *self._save_links(order, now)]
+            case events.PlanMade(planned):
+                work = self._pipeline.work
+                told = self.searches.improved(work.group, planned.instead) if isinstance(work, effects.Improve) else []
+                return [*told, *self._pipeline.made(planned)]
+            case events.PlanFailed(problem):
+                return self._plan_failed(problem)
+            case events.Rehearsed():
+                self._pipeline.end()
+                return self._dry_runs.compare(event, self._pipeline.planner)
+            case events.ChangeCompared():
+                return self._dry_runs.answer(event)
+            case events.CountersRead(reading, switch, bytes_seen):
+                return self._reactions.note_counters(reading, switch, bytes_seen)
+            case events.CountersFailed(reading, switch, problem):
+                return self._reactions.note_counters(reading, switch, None, problem)
+            case events.SearchesListed():
+                self._pipeline.end()
+                return self.searches.listed(event)
+            case events.SearchFound() | events.SearchFailed():
+                self.searches.ended(event)
+            case events.TimedAlone(job, alone):
+                if (line := self.jobs.lines.get(job)) is not None:
+                    line.alone = alone
+            case events.Alarm():
+                return self._alarm(event, now)
+            case _:
+                return self._react_to_switch(event, now)
+        return []
+
+    def _react_to_switch(self, event: Event, now: Instant) -> list[Effect]:
+        """Handle news of a switch, or the outcome of raising the term."""
+        match event:
+            case SwitchConnected(switch):
+                self._following.reconnected(switch)
+            case SwitchChanged(switch, state):
+                waiting = self.outages.see_switch(switch, state not in ("connecting", "away"))
+                return [*waiting, *self._switch_changed(event, now)]
+            case PortsChanged(switch, down):
+                return [*self.outages.see_ports(switch, down)]
+            case Acknowledged(switch, version, encoding_s, rpc_s):
+                self._pipeline.acknowledge(switch)
+                return self._acknowledged(switch, version, encoding_s, rpc_s, now)
+            case IntentRefused(switch, problem):
+                self.progress.refused(switch, problem)
+            case DriftRepaired() | PortsUnwatched():
+                pass
+            case events.Digests(report, switch, digests):
+                seen = self._following.note_digests(switch, digests, now)
+                judged = [one for fact in seen.facts for one in self._judge(fact)]
+                waits = self._reactions.queue_report(report, seen.events)
+                return [*seen.facts, *judged, *self._correct(seen.corrected), *waits]
+            case HigherPrimary(switch, election_id):
+                line = self._switches[switch]
+                pause_s = line.take_over(now.s, election_id)
+                told = facts.TermContested(switch, election_id, line.takeovers, pause_s)
+                if pause_s is None:
+                    return [told]
+                again = effects.SetAlarm(events.Alarm("term", election_id, switch), pause_s)
+                return [told, again if pause_s else effects.RaiseTerm(switch, election_id)]
+            case events.TakeSwitch(switch):
+                line = self._switches[switch]
+                line.takeovers = 0
+                if line.state == "backup" and line.taken_by is not None:
+                    return [effects.RaiseTerm(switch, line.taken_by)]
+            case events.TermSaved(term):
+                return [effects.UseTerm(term)]
+            case events.TermFailed(switch, election_id, problem, retry):
+                again = effects.SetAlarm(events.Alarm("term", election_id, switch), RETRY_S)
+                return [facts.TermNotRaised(switch, problem), *([again] if retry else [])]
+            case _:
+                raise TypeError(f"{event!r} is not an event of the controller")
+        return []
+
+    def _alarm(self, alarm: events.Alarm, now: Instant) -> list[Effect]:
+        match alarm.what:
+            case "coalesce" if self._wanted == "coalescing":
+                self._wanted = "now"
+            case "save":
+                return self._pipeline.save_again()
+            case "hold" if alarm.number == self._reactions.holding:
+                return self._reactions.finish()
+            case "search":
+                self.searches.rested(alarm.number)
+            case "term":
+                return [effects.RaiseTerm(alarm.switch, alarm.number)]
+            case "move":
+                again, order = self.moves.again(alarm.number)
+                return [*again, *self._save_links(order, now), *self._forget_outdated(now)]
+            case "step":
+                return self._rollout.ring(alarm.number, self._lacking)
+            case "outage" if (fact := self.outages.ring(alarm.number, now)) is not None:
+                if self._settings.reroute and self.outages.links.keys() != self.jobs.down:
+                    self.jobs.avoid_links(self.outages.links)
+                else:
+                    self.progress.down = self._told_down()
+                return [fact]
+        return []
+
+    def _told_down(self) -> Mapping[LinkEnds, str]:
+        """Return the problem of a job whose path leads over a link that is down, by link."""
+        hint = "there is no other path" if self._settings.reroute else "`echelon link drain` leads around it"
+        moves = "moves, and there is no other path until the new links stand"
+        return {
+            **{(a, b): f"link {a} - {b} is down: {why}; {hint}" for (a, b), why in self.outages.links.items()},
+            **{(a, b): f"link {a} - {b} {moves}" for a, b in self.jobs.wiring.avoided},
+        }
+
+    # -- links that move -----------------------------------------------------------------------------------------------
+
+    def _save_links(self, order: events.TurnLinks | None, now: Instant) -> list[Effect]:
+        return [] if order is None else self._requests.queue(order, now)
+
+    def _forget_outdated(self, now: Instant) -> list[Effect]:
+        """Forget moves that were saved before the fabric file had other links."""
+        wiring = self.jobs.wiring
+        order = events.TurnLinks(events.OWN, wiring, Wiring(wiring.now)) if self.jobs.is_outdated else None
+        return self._save_links(order, now)
+
+    def _rewire(self, now: Instant) -> list[Effect]:
+        """Take up the links as they are saved now."""
+        wiring, out = self.jobs.wiring, list[Effect]()
+        if wiring.now is not self.outages.fabric:
+            self.outages.rewire(wiring.now)
+            if self._settings.reroute and self.outages.links.keys() != self.jobs.down:
+                self.jobs.avoid_links(self.outages.links)
+            timed = [line for line in self.jobs.lines.values() if line.alone is not None]
+            out += [effects.TimeAlone(line.registered, line.generation, self.jobs.fabric) for line in timed]
+        self.progress.move(wiring.avoided if wiring.begun else frozenset())
+        return out + self.moves.follow(wiring, self.jobs.generation, now.s)
+
+    def _lacking(self, version: int, switches: Collection[str] | None = None) -> Sequence[str]:
+        """Return which of these switches do not hold a version yet; None: which of all that can be reached. A switch
+        that is down forwards nothing."""
+        if switches is None:
+            lines = self._switches.items()
+            return [name for name, line in lines if line.state in ("writing", "ready") and line.holds < version]
+        return [
+            name
+            for name in sorted(self._switches.keys() & switches)
+            if not self._switches[name].surely_holds(version) and not self.outages.is_down(name)
+        ]
+
+    def _end(self) -> list[Effect]:
+        self._over = True
+        error = UnavailableError(OVER)
+        waiters, self._waiters = self._waiters, {}
+        refused = self._requests.close(error) + self._dry_runs.close(error)
+        return [*refused, *(effects.Refuse(request, error) for request in waiters)]
+
+    # -- switches ------------------------------------------------------------------------------------------------------
+
+    def _switch_changed(self, event: SwitchChanged, now: Instant) -> list[Effect]:
+        name, line = event.switch, self._switches[event.switch]
+        line.state = event.state
+        if event.state in ("connecting", "away", "backup"):
+            self.progress.lost(name)
+        if event.state == "refused" and event.problem is not None:
+            # A refusal from before the session was lost happens again, and no `IntentRefused` tells of it.
+            self.progress.refused(name, event.problem)
+        if event.state == "ready" and event.holds is not None and event.holds == line.holds:
+            # A switch that was away holds what it held before, and no `Acknowledged` tells of it.
+            return self._acknowledged(name, event.holds, 0.0, 0.0, now)
+        return []
+
+    def _acknowledged(self, switch: str, version: int, encoding_s: float, rpc_s: float, now: Instant) -> list[Effect]:
+        done = self.progress.acknowledged(
+            switch, version, encoding_s=encoding_s, rpc_s=rpc_s, now_s=now.s, at=now.at
+        )  # fmt: skip
+        out: list[Effect] = []
+        for name in done:
+            times, _ = self.progress.times(name)
+            assert times is not None
+            out.append(facts.JobInstalled(name, version, times.total_s))
+            if self.alone_iteration_s(name) is None:
+                line = self.jobs.lines[name]
+                out.append(effects.TimeAlone(line.registered, line.generation, self.jobs.fabric))
+        return out
+
+    def _hold(self, version: int) -> bool:
+        """Return whether every switch that has a session, and refuses nothing, has acknowledged that version."""
+        return not self._lacking(version)
+
+    def _judge(self, fact: facts.Fact) -> list[Effect]:
+        """Compare a timed iteration with the prediction."""
+        if not isinstance(fact, facts.IterationTimed):
+            return []
+        return self.searches.timed(fact.job, fact.duration_s, self.alone_iteration_s(fact.job))
+
+    def _starts_s(self, at: float) -> Mapping[str, float]:
+        """Return how long after the end of a search jobs will begin an iteration, where that is known."""
+        end_at, out = at + self.searches.ahead_s(), {}
+        if self._settings.starts_known and self.in_force is not None:
+            out = {job.name: float(job.start_s) for job in self.in_force.planned.jobs}
+        for job, period_s in self.searches.periods_s().items():
+            head_at, line = self._following.head_at(job), self.jobs.lines.get(job)
+            if head_at is not None and line is not None and line.alone is not None:
+                out[job] = (head_at - line.alone.head_s - end_at) % period_s
+        return out
+
+    def _correct(self, names: tuple[str, ...] | list[str]) -> list[Effect]:
+        """Replace the arrangement functions of jobs by what switches observed."""
+        out: list[Effect] = []
+        for name in names if self._settings.correct_distances else ():
+            job = self.jobs.jobs.get(name)
+            observed_s = None if job is None else self._following.corrections(job)
+            if job is not None and observed_s is not None and observed_s != job.observed_s:
+                self.jobs.correct(job.with_observed(observed_s))
+                out.append(facts.DistancesCorrected(name))
+        return out
+
+    # -- hosts ---------------------------------------------------------------------------------------------------------
+
+    def _measured(self, report: events.ReportIterations) -> list[Effect]:
+        """Take what a host measured, and replace the sizes of a job's flows by it."""
+        try:
+            job = self.jobs.known(report.job)
+            check_iterations(report, job, self.jobs.whole_fabric)
+        except ServiceError as error:
+            return [effects.Refuse(report.request, error)]
+        line = self.jobs.lines[report.job]
+        line.measured = {**line.measured, report.host: report.iterations}
+        latest = {host: iterations[-1] for host, iterations in line.measured.items() if iterations}
+        out: list[Effect] = [effects.Answer(report.request, job), facts.IterationsMeasured(job.name, latest)]
+        # After a start the graph is built with the first plan.
+        if job.graph is not None:
+            factors = size_factors(job.profiled, line.measured, job.size_factors)
+            if self._settings.correct_sizes and factors != job.size_factors:
+                self.jobs.correct(job.with_size_factors(factors))
+                out.append(facts.SizesCorrected(job.name, factors))
+        return out
+
+    # -- what follows --------------------------------------------------------------------------------------------------
+
+    def _advance(self, now: Instant) -> list[Effect]:
+        """Go on with whatever can go on, until nothing can."""
+        out = self._rewire(now) if self.jobs.wiring is not self.moves.wiring else []
+        out += self._rollout.advance(self._lacking)
+        taken = None if self._rollout.is_under_way else self._pipeline.pop_ready()
+        if taken is not None:
+            work, planned = taken
+            out += self._adopt_decision(planned, now) if isinstance(work, effects.Decide) else self._adopt(planned, now)
+        # There may be room now for a job that was left out.
+        room = self._pipeline.free_numbers(self._switches) and self._problem is not None
+        if room or self.jobs.generation != self._plans.seen:
+            self._plans.seen = self.jobs.generation
+            out += self._want_plan()
+        if self._reactions.holding is not None and self._hold(self._reactions.holding):
+            out += self._reactions.finish()
+        out += self.moves.advance(self._lacking, now.s)
+        if self.in_force is not None:
+            out += self._reactions.advance(self.in_force.planned.intents)
+        out += self._next_work(now)
+        return out + self._answer_waiters()
+
+    def _next_work(self, now: Instant) -> list[Effect]:
+        if self._pipeline.work is not None:
+            return []
+        plan = self._wanted == "now"
+        if self._reactions.is_due and (self._decision_next or not plan):
+            assert self.in_force is not None
+            self._decision_next = False
+            return self._pipeline.begin(
+                self._reactions.decide(self._pipeline.planner, self.in_force.planned, self.jobs.fabric)
+            )
+        if not plan:
+            return self._rehearse() or self._improve(now)
+        self._wanted, self._decision_next = "no", True
+        self._plans.begin(self.jobs.generation, now.s)
+        registered = tuple(line.registered for line in self.jobs.lines.values())
+        wanted = PlanRequest(registered, self.jobs.fabric, self.jobs.policy, self.jobs.down)
+        return self._pipeline.begin(effects.MakePlan(self._pipeline.planner, wanted))
+
+    def _rehearse(self) -> list[Effect]:
+        """Begin with a dry run, if the plan in force has all that was accepted."""
+        if not self._dry_runs.are_due or self._wanted != "no" or not self._is_planned:
+            return []
+        if self.in_force is None:
+            return self._dry_runs.close(UnavailableError(self.plan_problem or "there is no plan yet", code="no-plan"))
+        return self._pipeline.begin(self._dry_runs.next_work(self._pipeline.planner, self.in_force.planned))
+
+    def _improve(self, now: Instant) -> list[Effect]:
+        """Go on with the search for better plans, if the plan in force has all that was accepted."""
+        if self._wanted != "no" or not self._is_planned or self.in_force is None:
+            return []
+        of = self._pipeline.planner, self.in_force.planned, self.jobs.fabric
+        out, improve = self.searches.adopt_result(*of, now)
+        if improve is not None:
+            self._plans.begin(self._plans.planned, now.s)
+            return out + self._pipeline.begin(improve)
+        work = self.searches.list_due(*of, lambda: self._starts_s(now.at))
+        return out if work is None else out + self._pipeline.begin(work)
+
+    def _want_plan(self) -> list[Effect]:
+        if self._wanted != "no":
+            return []
+        if self._settings.coalesce_s <= 0:
+            self._wanted = "now"
+            return []
+        self._wanted = "coalescing"
+        return [effects.SetAlarm(events.Alarm("coalesce"), self._settings.coalesce_s)]
+
+    def _adopt(self, planned: Planned, now: Instant) -> list[Effect]:
+        """Put a plan into force."""
+        self._plans.end()
+        self.moves.adopted(planned.version, self._plans.planned)
+        self._problem = _left_out(planned)
+        if self._is_planned:
+            self.progress.down = self._told_down()
+        self.progress.planned(
+            planned.version,
+            planned.plan.by_job,
+            planned.problems,
+            self.jobs.unchanged_since(self._plans.planned),
+            began_s=self._plans.began_s,
+            policy_s=planned.policy_s,
+            lowering_s=planned.lowering_s,
+        )
+        news, corrected = self._following.follow_plan(planned, now.s)
+        out = [*news, *self._correct(corrected), *self._reactions.follow_plan(planned)]
+        out += self.searches.follow_plan(planned)
+        return out + self._install(planned, planned.problems, now)
+
+    def _adopt_decision(self, planned: Planned, now: Instant) -> list[Effect]:
+        """Put a reactive policy's decision into force."""
+        self._following.learn_numbers(planned, now.s)
+        return self._install(planned, None, now) + self._reactions.decided(planned.version)
+
+    def _install(self, planned: Planned, problems: Mapping[str, str] | None, now: Instant) -> list[Effect]:
+        self.in_force = InForce(planned, now.at)
+        adopted = facts.PlanAdopted(
+            planned.version,
+            planned.plan.policy,
+            len(planned.registered),
+            len(planned.plan.flows),
+            planned.policy_s,
+            planned.lowering_s,
+            problems,
+        )
+        return [adopted, *self._rollout.begin(planned)]
+
+    def _plan_failed(self, problem: str) -> list[Effect]:
+        """Keep the last plan."""
+        match self._pipeline.end():
+            case effects.Decide():
+                return [facts.DecisionRefused(problem), *self._reactions.finish()]
+            case effects.Improve(group=group):
+                return self.searches.rejected(group, problem)
+        self._plans.end()
+        self._problem = problem
+        self.progress.failed(problem, self.jobs.unchanged_since(self._plans.planned))
+        return [facts.PlanRefused(self.jobs.policy.name, problem)]
+
+    def _answer_waiters(self) -> list[Effect]:
+        out: list[Effect] = []
+        for request, name in list(self._waiters.items()):
+            try:
+                job = self.jobs.known(name)
+            except UnknownError as error:
+                out.append(effects.Refuse(request, error))
+            else:
+                if not self.progress.settled(name):
+                    continue
+                out.append(effects.Answer(request, job))
+            del self._waiters[request]
+        return out
+
+
+def _left_out(planned: Planned) -> str | None:
+    first = next(iter(planned.problems.values()), None)
+    if first is None:
+        return None
+    return f"{len(planned.problems)} of {len(planned.problems) + len(planned.registered)} jobs are left out: {first}"

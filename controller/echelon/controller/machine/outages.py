@@ -1,0 +1,123 @@
+"""Switches that do not answer, and ports that are down: which links that takes from the fabric, and for how long.
+
+What fails for the grace time is down. It is up again when it has not failed for the same time, and for twice as long
+with each outage that comes soon after another: however a switch flaps, plans are made again ever more rarely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from echelon.controller.machine.effects import SetAlarm
+from echelon.controller.machine.events import Alarm, Instant
+from echelon.controller.machine.facts import LinksDown
+from echelon.controller.machine.wiring import LinkEnds, ends_of
+from echelon.model.fabric.model import Fabric
+
+START_S = 10.0
+"""The least time after which a switch is down that has never answered. A restart of the controller moves no job."""
+LONGEST_S = 300.0
+"""The longest time for which what was down must not fail before it is up."""
+QUIET_S = 1800.0
+"""Time without an outage after which the next one counts as the first."""
+
+Subject = tuple[str, int | None]
+"""A switch, or one of its ports."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What is known of a switch or a port."""
+
+    fails: bool = False
+    """Whether it fails now."""
+    is_down: bool = False
+    alarm: int = 0
+    """The alarm with which it is to be down, or up again."""
+    outages: int = 0
+    """Number of outages since the last quiet time."""
+    down_s: float = 0.0
+    """When the last one began."""
+
+
+class Outages:
+    """The outages of one fabric. `links` are those that are down, each with the reason."""
+
+    def __init__(self, fabric: Fabric, grace_s: float) -> None:
+        self.links: Mapping[LinkEnds, str] = {}
+        self.fabric = fabric
+        self._ports = fabric.ports
+        """The ports that are watched, with or without a link."""
+        self._grace_s = grace_s
+        self._watches: dict[Subject, _Watch] = {(name, None): _Watch(fails=True) for name in fabric.switches}
+        self._alarms = 0
+        self._waits: dict[int, Subject] = {}
+
+    def start(self) -> list[SetAlarm]:
+        """Begin to wait for the switches that have not answered yet."""
+        waited_s = max(START_S, self._grace_s)
+        return [self._wait(subject, waited_s) for subject, watch in self._watches.items() if watch.fails]
+
+    def see_switch(self, switch: str, answers: bool) -> list[SetAlarm]:
+        """Note whether a switch answers."""
+        return self._see((switch, None), not answers)
+
+    def see_ports(self, switch: str, down: frozenset[int]) -> list[SetAlarm]:
+        """Note which ports of a switch are down."""
+        ports = sorted(self._ports[switch])
+        return [alarm for port in ports for alarm in self._see((switch, port), port in down)]
+
+    def ring(self, number: int, now: Instant) -> LinksDown | None:
+        """Return what is down, or up again, by an alarm."""
+        subject = self._waits.pop(number, None)
+        if subject is None or (watch := self._watches[subject]).alarm != number:
+            return None
+        watch.is_down, watch.alarm = watch.fails, 0
+        if watch.is_down:
+            watch.outages = 1 + (watch.outages if now.s - watch.down_s < QUIET_S else 0)
+            watch.down_s = now.s
+        self.rewire(self.fabric)
+        switch, port = subject
+        of_switch = {ends for one in self._causes() if one[0] == switch for ends in self._links_of(one)}
+        return LinksDown(switch, port, watch.is_down, len(of_switch))
+
+    def rewire(self, fabric: Fabric) -> None:
+        """Tell which links of a fabric are down, whose ports have other links than before."""
+        self.fabric = fabric
+        self.links = {ends: _reason(one) for one in self._causes() for ends in self._links_of(one)}
+
+    def is_down(self, switch: str) -> bool:
+        """Return whether a switch has not answered for the grace time."""
+        return self._watches[switch, None].is_down
+
+    def _causes(self) -> list[Subject]:
+        # Of a link with several reasons, that of a switch is told.
+        return sorted((one for one, its in self._watches.items() if its.is_down), key=lambda one: one[1] is None)
+
+    def _see(self, subject: Subject, fails: bool) -> list[SetAlarm]:
+        watch = self._watches.setdefault(subject, _Watch())
+        if fails == watch.fails:
+            return []
+        watch.fails, watch.alarm = fails, 0
+        if fails == watch.is_down:
+            return []
+        hold_s = min(LONGEST_S, self._grace_s * 2.0 ** min(watch.outages - 1, 30))
+        return [self._wait(subject, self._grace_s if fails else hold_s)]
+
+    def _wait(self, subject: Subject, delay_s: float) -> SetAlarm:
+        self._alarms += 1
+        self._waits[self._alarms] = subject
+        self._watches[subject].alarm = self._alarms
+        return SetAlarm(Alarm("outage", self._alarms, subject[0]), delay_s)
+
+    def _links_of(self, subject: Subject) -> Iterator[LinkEnds]:
+        switch, port = subject
+        for its, other in self.fabric.ports[switch].items():
+            if port in (None, its):
+                yield ends_of(switch, other)
+
+
+def _reason(subject: Subject) -> str:
+    switch, port = subject
+    return f"switch {switch} does not answer" if port is None else f"port {port} of switch {switch} is down"

@@ -1,0 +1,355 @@
+"""What the planner does, and when.
+
+One plan at a time is on its way to the switches: it is made, its numbers are saved, then it is ready to install.
+`Searches` says which search for a better plan is under way, what came of it, and when to look again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+
+from echelon.controller.machine import effects, events, facts
+from echelon.controller.machine.effects import Effect, PlanningWork, Save, SetAlarm
+from echelon.controller.machine.events import Alarm, Instant
+from echelon.controller.machine.facts import NumbersUnsaved
+from echelon.controller.machine.lines import SwitchLine
+from echelon.controller.machine.planning import PAST_GROUPS, DueSearch, Instead, Planned, Planner, PlanningError
+from echelon.controller.machine.records import Changes, Document, Key
+from echelon.model.fabric.model import Fabric
+from echelon.planning.policies.base import Choice, Group, Labelled, Policy, Prediction, Searching
+from echelon.switches.lowering.trees import EVERYWHERE
+
+CARRIED = "carried"
+"""The key, among the settings, of what the policy carries from plan to plan."""
+RETRY_S = 1.0
+"""Wait before asking a store again that failed."""
+
+
+class PlanPipeline:
+    """The planner, and the plan that is under way.
+
+    Numbers are saved before any switch has them, so that a controller that comes after this one gives the same.
+    """
+
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
+        self.work: PlanningWork | None = None
+        """The work under way, until its plan is taken or has failed; None: the pipeline is idle."""
+        self.problem: str | None = None
+        """The reason why the store does not take a plan's numbers."""
+        self._unsaved: Planned | None = None
+        self._ready: Planned | None = None
+        self._acknowledged: dict[str, None] = {}
+        """Switches that hold newer intents. The numbers of their former ones become free when the planner is idle."""
+
+    @property
+    def planner(self) -> Planner:
+        """The planner, while the pipeline is idle: it is lent out with the work that is under way."""
+        assert self.work is None
+        return self._planner
+
+    def begin(self, work: PlanningWork) -> list[Effect]:
+        """Begin with a plan or decision."""
+        assert self.work is None
+        self.work = work
+        return [work]
+
+    def made(self, planned: Planned) -> list[Effect]:
+        """Save a plan's numbers."""
+        if not planned.kept and planned.carried is None:
+            self._ready = planned
+            return []
+        self._unsaved = planned
+        return [self._save(planned)]
+
+    def save_failed(self, problem: str) -> list[Effect]:
+        """Try again later, until the store takes the numbers."""
+        self.problem = problem
+        return [NumbersUnsaved(problem), SetAlarm(Alarm("save"), RETRY_S)]
+
+    def save_again(self) -> list[Effect]:
+        """Save the numbers that the store did not take."""
+        return [] if self._unsaved is None else [self._save(self._unsaved)]
+
+    def saved(self) -> None:
+        """Note that the numbers are saved."""
+        self._ready, self._unsaved, self.problem = self._unsaved, None, None
+
+    def pop_ready(self) -> tuple[PlanningWork, Planned] | None:
+        """Return the work and its plan once the plan may be installed; the pipeline is idle then."""
+        if self._ready is None or self.work is None:
+            return None
+        taken = self.work, self._ready
+        self.work = self._ready = None
+        return taken
+
+    def end(self) -> PlanningWork:
+        """Return the work that ended without a plan to install; the pipeline is idle then."""
+        assert self.work is not None
+        work, self.work = self.work, None
+        return work
+
+    def acknowledge(self, switch: str) -> None:
+        """Note that a switch holds other intents than before, and nothing older."""
+        self._acknowledged[switch] = None
+
+    def free_numbers(self, switches: Mapping[str, SwitchLine]) -> bool:
+        """Free the numbers of what switches no longer hold. Returns whether any became free."""
+        if self.work is not None or not self._acknowledged:
+            return False
+        acknowledged, self._acknowledged = self._acknowledged, {}
+        freed = [self.planner.settle(switch, switches[switch].holds) for switch in acknowledged]
+        # What has one number at all switches is free when none of them holds it.
+        if self.planner.keeps_back(EVERYWHERE):
+            freed.append(self.planner.settle(EVERYWHERE, min(switch.holds for switch in switches.values())))
+        return any(freed)
+
+    def _save(self, planned: Planned) -> Save:
+        saved: dict[Key, Document] = {("numbers", name): document for name, document in planned.kept.items()}
+        if planned.carried is not None:
+            saved["settings", CARRIED] = planned.carried
+        return Save(
+            None,
+            Changes(
+                puts={key: document for key, document in saved.items() if document},
+                deletes=[key for key, document in saved.items() if not document],
+            ),
+        )
+
+
+OFF = 0.03
+"""The part by which iterations may take longer or shorter than predicted before a plan is searched for anew."""
+JUDGED = 12
+"""The number of iterations, of each job of a group, after which a prediction is judged."""
+COUNTED = 8
+"""The number of those that count: the first ones begin under another plan."""
+MOST_PATIENCE = 64
+SEARCH_RETRY_S = 10.0
+LONGEST_RETRY_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The result of the last search for a group of jobs."""
+
+    choice: Choice[Labelled]
+    before: str
+    """The plan that was in force."""
+    took_s: float
+    at: float
+    """Seconds since the epoch."""
+    problem: str | None = None
+    """The reason why the best plan is not in force."""
+
+
+@dataclass(slots=True)
+class _Watch:
+    """The iterations of a group of jobs since its plan was searched for."""
+
+    patience: int = 1
+    """The number of times `JUDGED` before another search; it doubles with each one that changes nothing."""
+    iterations: Counter[str] = field(default_factory=Counter)
+    times_s: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=COUNTED)))
+
+
+class Searches:
+    """The searches for the plans of all groups of jobs. Attributes are for reading.
+
+    `after_s`: how long after a plan the policy is asked what it lacks. `again`: whether plans are searched for anew
+    where predictions are wrong.
+
+    One search is under way at a time. Whenever a plan comes into force, the policy is asked what it lacks: a search
+    that is about other jobs or links is ended then, and the next one begins.
+    """
+
+    def __init__(self, *, after_s: float, again: bool) -> None:
+        self.plans: Mapping[Group, str] = {}
+        """What each group of jobs is planned by."""
+        self.chosen: dict[Group, Chosen] = {}
+        self._after_s = after_s
+        self._judges = again
+        self._policy: Policy | None = None
+        """The policy of the plan in force."""
+        self._due = False
+        """Whether the policy has to be asked what its plan lacks."""
+        self._alarms = 0
+        self._waits: int | None = None
+        """The alarm that is waited for, after a plan or a search that has failed."""
+        self._failures = 0
+        self._number = 0
+        self._under_way: DueSearch | None = None
+        self._result: events.SearchFound | events.SearchFailed | None = None
+        """The result of the search under way, until the planner can take it."""
+        self._missed: set[str] = set()
+        """Jobs whose predictions were wrong, until their plan was searched for anew."""
+        self._watches: dict[Group, _Watch] = {}
+        self._group_of: dict[str, Group] = {}
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a better plan may come soon."""
+        return self._under_way is not None or (self._due and not self._failures)
+
+    # -- searches ------------------------------------------------------------------------------------------------------
+
+    def follow_plan(self, planned: Planned) -> list[Effect]:
+        """Find out what a plan that is in force lacks."""
+        if planned.policy is not self._policy:
+            self._policy, self.chosen, self._failures = planned.policy, {}, 0
+        self._due = isinstance(planned.policy, Searching)
+        if not self._due:
+            return self.listed(events.SearchesListed((), {}))
+        return self._wait(self._after_s) if self._after_s and self._waits is None else []
+
+    def list_due(
+        self, planner: Planner, last: Planned, fabric: Fabric, starts_s: Callable[[], Mapping[str, float]]
+    ) -> effects.ListSearches | None:
+        """Return what the free planner has to do, if anything. `starts_s` says when jobs will begin an iteration."""
+        if not self._due or self._waits is not None:
+            return None
+        self._due = False
+        return effects.ListSearches(planner, last, fabric, frozenset(self._missed), starts_s())
+
+    def listed(self, event: events.SearchesListed) -> list[Effect]:
+        """Begin with the first search that the plan lacks, unless one of them is under way."""
+        self.plans = event.plans
+        group_of: dict[str, Group] = {}
+        for group in event.plans:
+            group_of |= dict.fromkeys(group, group)
+        gone, self._group_of = self._group_of.keys() - group_of, group_of
+        # A policy may go back to what was chosen for a group before other jobs joined it.
+        past = [group for group in self.chosen if group not in event.plans and group.isdisjoint(gone)]
+        kept = {*event.plans, *past[-PAST_GROUPS:]}
+        self.chosen = {group: chosen for group, chosen in self.chosen.items() if group in kept}
+        self._watches = {group: self._watches.get(group) or _Watch() for group in event.plans}
+        out: list[Effect] = [] if event.problem is None else [facts.NoPlanChosen((), event.problem)]
+        if self._under_way is not None:
+            if any(due.basis.same(self._under_way.basis) for due in event.due):
+                return out
+            out += [effects.EndSearch(), facts.SearchEnded(_names(self._under_way))]
+            self._under_way = self._result = None
+        if event.due:
+            self._under_way = event.due[0]
+            self._number += 1
+            out.append(effects.SearchPlan(self._number, self._under_way.search))
+        return out
+
+    def ended(self, event: events.SearchFound | events.SearchFailed) -> None:
+        """Keep the result of the search under way."""
+        if self._under_way is not None and event.number == self._number:
+            self._result = event
+
+    def _wait(self, delay_s: float) -> list[Effect]:
+        self._alarms += 1
+        self._waits = self._alarms
+        return [effects.SetAlarm(events.Alarm("search", self._alarms), delay_s)]
+
+    def rested(self, alarm: int) -> None:
+        """Look again after a plan, or after a search that has failed."""
+        if alarm == self._waits:
+            self._waits = None
+
+    def adopt_result(
+        self, planner: Planner, last: Planned, fabric: Fabric, now: Instant
+    ) -> tuple[list[Effect], effects.Improve | None]:
+        """Give a result to the free planner; return what it has to do with it, if the next plan differs."""
+        result, due = self._result, self._under_way
+        if result is None or due is None:
+            return [], None
+        self._result = self._under_way = None
+        self._due = True
+        jobs, group = _names(due), due.search.group
+        if not planner.is_current(due, last, fabric):
+            return [facts.SearchEnded(jobs)], None
+        self._missed -= group
+        if isinstance(result, events.SearchFailed):
+            out: list[Effect] = [facts.NoPlanChosen(jobs, result.problem)]
+            if not result.retry:
+                planner.adopt(due, None)
+                return out, None
+            self._failures += 1
+            return out + self._wait(min(LONGEST_RETRY_S, SEARCH_RETRY_S * 2.0 ** min(self._failures - 1, 30))), None
+        self._failures = 0
+        self.chosen[group] = Chosen(result.choice, self.plans.get(group, ""), result.took_s, now.at)
+        try:
+            differs = planner.adopt(due, result.choice)
+        except PlanningError as error:
+            return self.rejected(group, str(error)), None
+        patience = 1 if differs else min(2 * self._watches.get(group, _Watch()).patience, MOST_PATIENCE)
+        self._watches[group] = _Watch(patience)
+        return ([], effects.Improve(planner, group, last, fabric)) if differs else (self.improved(group), None)
+
+    def improved(self, group: Group, instead: Instead | None = None) -> list[Effect]:
+        """Return the fact that the plan that was chosen for a group is in force, or another one in its place."""
+        if instead is None:
+            return [_plan_chosen(tuple(sorted(group)), self.chosen[group])]
+        chosen = self.chosen[group] = replace(self.chosen[group], choice=instead.choice, problem=instead.problem)
+        return [facts.NoPlanChosen(tuple(sorted(group)), instead.problem), _plan_chosen(tuple(sorted(group)), chosen)]
+
+    def rejected(self, group: Group, problem: str) -> list[Effect]:
+        """Note that switches cannot carry the plan that was chosen for a group."""
+        if group in self.chosen:
+            self.chosen[group] = replace(self.chosen[group], problem=problem)
+        return [facts.NoPlanChosen(tuple(sorted(group)), problem)]
+
+    # -- predictions ---------------------------------------------------------------------------------------------------
+
+    def timed(self, job: str, time_s: float, alone_s: float | None) -> list[Effect]:
+        """Take note of an iteration; now and then judge the prediction for the job. `alone_s`: its time alone."""
+        group = self._group_of.get(job)
+        chosen = None if group is None else self.chosen.get(group)
+        if group is None or chosen is None or alone_s is None or job not in chosen.choice.best.slowdowns:
+            return []
+        watch = self._watches[group]
+        watch.iterations[job] += 1
+        watch.times_s[job].append(time_s)
+        if watch.iterations[job] % JUDGED:
+            return []
+        measured_s, predicted_s = fmean(watch.times_s[job]), alone_s * chosen.choice.best.slowdowns[job]
+        is_off = abs(measured_s - predicted_s) > OFF * predicted_s
+        # Of jobs that do not run, predictions for the others say nothing.
+        whole = min(watch.iterations[one] for one in group) >= JUDGED * watch.patience
+        again = self._judges and is_off and whole and not self._missed & group
+        if again:
+            self._missed.add(job)
+            self._due = True
+        return [facts.PredictionJudged(job, predicted_s, measured_s, again)]
+
+    def periods_s(self) -> Mapping[str, float]:
+        """Return the measured time of an iteration, by job of the groups whose plans are searched for anew."""
+        groups = {self._group_of[job] for job in self._missed if job in self._group_of}
+        return {
+            job: fmean(times_s) for group in groups for job, times_s in self._watches[group].times_s.items() if times_s
+        }
+
+    def ahead_s(self) -> float:
+        """Return how long the next search for these groups will take, by the last ones."""
+        groups = {self._group_of[job] for job in self._missed if job in self._group_of}
+        return max((self.chosen[group].took_s for group in groups if group in self.chosen), default=0.0)
+
+
+def _names(due: DueSearch) -> tuple[str, ...]:
+    return tuple(sorted(due.search.group))
+
+
+def _plan_chosen(jobs: tuple[str, ...], chosen: Chosen) -> facts.PlanChosen:
+    best = chosen.choice.best
+    held = next((one for one in chosen.choice.tried if one.candidate.label == chosen.before), best)
+    return facts.PlanChosen(
+        jobs,
+        best.candidate.label,
+        chosen.before,
+        len(chosen.choice.tried),
+        mean_slowdown(best),
+        max(best.slowdowns.values(), default=0.0),
+        1 - best.score / held.score if held.slowdowns else 0.0,
+        chosen.took_s,
+    )
+
+
+def mean_slowdown(of: Prediction[Labelled]) -> float:
+    """Return the mean slowdown of the jobs; 0 if there was no simulation."""
+    return fmean(of.slowdowns.values()) if of.slowdowns else 0.0

@@ -1,0 +1,64 @@
+"""The plan on its way to the switches: in one step, or in several where flows take other paths.
+
+The next step begins when every switch that can be reached holds the one before (`echelon.switches.lowering.loop_free`).
+One that is away holds up nobody, and one that stays behind holds up the others for `STEP_S` at the most.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from echelon.controller.machine import facts
+from echelon.controller.machine.effects import Effect, Install, SetAlarm
+from echelon.controller.machine.events import Alarm
+from echelon.controller.machine.planning import Planned
+from echelon.switches.lowering.intent import Intent
+
+STEP_S = 5.0
+"""The longest wait for the switches to hold a step. Then all get the plan at once, in no order."""
+
+Lacking = Callable[[int], Sequence[str]]
+"""What says which switches that can be reached do not hold a version yet."""
+
+
+class Rollout:
+    """The steps of the plan in force. One plan after the other: the next is adopted after the last step of this one."""
+
+    def __init__(self) -> None:
+        self._left: deque[tuple[int, Mapping[str, Intent]]] = deque()
+        """The versions and intents of the steps that have not begun."""
+        self._version = 0
+        """The version of the step that has begun last."""
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether there are steps that have not begun."""
+        return bool(self._left)
+
+    def begin(self, planned: Planned) -> list[Effect]:
+        """Begin with a plan."""
+        assert not self._left
+        first = planned.version - len(planned.steps)
+        self._left.extend(enumerate((*planned.steps, planned.intents), start=first))
+        return self._next()
+
+    def advance(self, lacking: Lacking) -> list[Effect]:
+        """Go on if the switches are far enough."""
+        out: list[Effect] = []
+        while self._left and not lacking(self._version):
+            out += self._next()
+        return out
+
+    def ring(self, version: int, lacking: Lacking) -> list[Effect]:
+        """Wait no longer, if the step of that version still waits."""
+        if not self._left or version != self._version:
+            return []
+        while len(self._left) > 1:
+            self._left.popleft()
+        return [facts.OrderGivenUp(self._left[0][0], tuple(lacking(version))), *self._next()]
+
+    def _next(self) -> list[Effect]:
+        self._version, intents = self._left.popleft()
+        install = Install(self._version, intents)
+        return [install, SetAlarm(Alarm("step", self._version), STEP_S)] if self._left else [install]

@@ -1,0 +1,476 @@
+"""The connections of clients: how many there may be, and how long a client may take to send a request.
+
+A client needs no token to connect, so connections are limited before any request arrives. Each one takes a file
+descriptor of the process, as the sessions with switches and the files of the store do. Clients that have shown no token
+are *strangers*. They have a part of the connections, and at a limit one of theirs makes room for a new one: the one
+that has been idle, or has left its answer unread, for longest. So clients that hold connections lock nobody out. Where
+tokens can be seen, clients who show one do not stand in line behind strangers either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+import resource
+import socket
+import ssl
+import struct
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from echelon.controller.service import logs
+from echelon.controller.service.api.gate import SHOWN, RequestRates
+
+if TYPE_CHECKING:
+    from uvicorn import Config
+    from uvicorn.server import ServerState
+
+    from echelon.controller.service.api.tokens import Authenticator
+
+ACCEPTS_AT_A_TIME = 64
+"""Number of connections accepted before other work of the event loop has its turn."""
+RETRY_S = 1.0
+"""How long to wait before accepting again after a failure, for example when the machine has no descriptors left."""
+FEWEST_WAITING = 16
+"""Number of clients without a token that may wait however few descriptors the process has: without one, none of them
+would be served."""
+DESCRIPTORS_IN_RESERVE = 24 + FEWEST_WAITING
+"""File descriptors kept for the store, threads, the log and those who wait, beside those for switches."""
+DESCRIPTORS_PER_SWITCH = 6
+"""File descriptors kept for each switch: P4Runtime, gNMI, queues, and name resolution while it connects."""
+HEADER_BYTES = 32 << 10
+"""Maximum size of request line and headers together, in bytes."""
+FEWEST = 4
+"""Number of connections that are accepted however few descriptors the process has."""
+STRANGERS_PER_S = 100
+"""The most connections of strangers that are served in a second, where a token can be seen before that. The request of
+a large file takes some milliseconds, and those who connect again and again must leave the event loop to others."""
+HANDSHAKES_PER_S = 200
+"""The most TLS handshakes that are begun in a second where there are tokens. Each takes two milliseconds or so."""
+DEFER_S = 1
+"""How long the kernel waits for the first bytes of a connection before it hands it over."""
+PEEKED_BYTES = 8192
+_RESET = struct.pack("ii", 1, 0)
+"""The option by which closing a connection drops what its client has not read: else the kernel keeps it for minutes."""
+
+_TOKEN = re.compile(rb"\r\nauthorization:[ \t]*bearer[ \t]+([!-~]+)[ \t]*\r\n", re.IGNORECASE)
+
+log = logs.get("echelon.api")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    total: int = 1000
+    """Maximum number of connections."""
+    per_address: int = 200
+    """Maximum number of connections from one IPv4 address or IPv6 /64 network. A Unix socket has only `total`."""
+    strangers: float = 0.75
+    """The part of both that clients without a token may have, where there are tokens."""
+    waiting: int = 4096
+    """Maximum number of clients without a token, or whose token TLS hides, that wait for their turn. They are not
+    closed before it, as they would connect again at once."""
+    request_s: float = 10.0
+    """Longest time for the TLS handshake, and for a request's line and headers to arrive."""
+    stalled_s: float = 30.0
+    """Longest time for which a client may read nothing of its answer."""
+
+
+def affordable(limits: ConnectionLimits, switches: int) -> tuple[ConnectionLimits, str | None]:
+    """Return `limits`, lowered to what the process's limit of descriptors allows, and a warning if it lowered them.
+
+    Descriptors for `switches` sessions, the store and the log stay in reserve.
+    """
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if descriptors == resource.RLIM_INFINITY:
+        return limits, None
+    in_use = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    reserved = in_use + DESCRIPTORS_IN_RESERVE + DESCRIPTORS_PER_SWITCH * switches
+    total = max(FEWEST, descriptors - reserved)
+    if total >= limits.total:
+        # Clients that wait take what no connection needs.
+        return replace(limits, waiting=min(limits.waiting, FEWEST_WAITING + total - limits.total)), None
+    warning = (
+        f"the API accepts {total} connections at a time, not {limits.total}: this process may open {descriptors} "
+        f"files, and {reserved} of these are for {switches} switches, store and log "
+        f"(raise LimitNOFILE or 'ulimit -n' to {reserved + limits.total}, or lower limits.connections)"
+    )
+    return replace(limits, total=total, waiting=FEWEST_WAITING), warning
+
+
+class _StrictConnection(h11.Connection):
+    """HTTP without what h11 lets pass: headers that arrive at once and are too long, and two lengths of one body."""
+
+    def __init__(self, head_bytes: int) -> None:
+        super().__init__(h11.SERVER, head_bytes)
+        self._head_bytes = head_bytes
+
+    def next_event(self) -> type[h11.NEED_DATA | h11.PAUSED] | h11.Event:
+        waiting = len(self.trailing_data[0]) if self.their_state is h11.IDLE else 0
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            if waiting - len(self.trailing_data[0]) > self._head_bytes:
+                raise h11.RemoteProtocolError("request line and headers are too long", 431)
+            if {b"content-length", b"transfer-encoding"} <= {name for name, _ in event.headers}:
+                # What stands behind this server may believe the other one.
+                raise h11.RemoteProtocolError("Content-Length beside Transfer-Encoding")
+        return event
+
+
+class ClientConnection(H11Protocol):
+    """An accepted connection, from before its TLS handshake. It closes itself if its client neither asks nor reads."""
+
+    def __init__(self, config: Config, state: ServerState, limits: ConnectionLimits, origin: str) -> None:
+        super().__init__(config, state, {SHOWN: lambda: self.shown()})
+        self.conn = _StrictConnection(HEADER_BYTES)
+        self.origin = origin
+        """The address or network that counts it; empty: a Unix socket."""
+        self.idle_since = time.monotonic()
+        """When it was accepted or its last request was answered, in seconds of the monotonic clock."""
+        self.is_known = False
+        """Whether its client has shown a token."""
+        self.closed: Callable[[], object] = lambda: None
+        """Called when the connection has closed."""
+        self.shown: Callable[[], None] = lambda: None
+        """Called at each request with a token."""
+        self._asking = _Timeout(limits.request_s)
+        self._reading = _Timeout(limits.stalled_s)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def may_end(self) -> bool:
+        """Whether it may make room: it is idle, or a stranger leaves its answer unread."""
+        return self.is_idle or (not self.is_known and self.flow.write_paused)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._asking.start(transport)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.is_idle:
+            self._asking.stop()
+        else:
+            # Perhaps the first bytes of a later request on a connection that was kept.
+            self._asking.start(self.transport)
+
+    def on_response_complete(self) -> None:
+        self.idle_since = time.monotonic()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._reading.start(self.transport)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._reading.stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._asking.stop()
+        self._reading.stop()
+        self.closed()
+        super().connection_lost(exc)
+
+
+class _Timeout:
+    """A timer that aborts a connection unless it is stopped in time."""
+
+    def __init__(self, after_s: float) -> None:
+        self._after_s = after_s
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, transport: asyncio.Transport) -> None:
+        """Start the timer, unless it runs already."""
+        if self._timer is None and not transport.is_closing():
+            self._timer = asyncio.get_running_loop().call_later(self._after_s, _abort, transport)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class _Crowd:
+    """Connections by their origin."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._at: defaultdict[str, set[ClientConnection]] = defaultdict(set)
+
+    def at(self, origin: str) -> Collection[ClientConnection]:
+        return self._at.get(origin, ())
+
+    def most(self) -> Collection[ClientConnection]:
+        """Return the connections of the origin that has most."""
+        return max(self._at.values(), key=len, default=())
+
+    def all(self) -> Collection[ClientConnection]:
+        return [one for here in self._at.values() for one in here]
+
+    def add(self, one: ClientConnection) -> None:
+        self.count += 1
+        self._at[one.origin].add(one)
+
+    def discard(self, one: ClientConnection) -> bool:
+        """Remove a connection. Return whether it was there."""
+        here = self._at.get(one.origin, set())
+        if one not in here:
+            return False
+        self.count -= 1
+        here.remove(one)
+        if not here:
+            del self._at[one.origin]
+        return True
+
+
+class _Line:
+    """Clients that wait. Origins take turns, and the newest client of an origin comes first: whoever waits long is one
+    of very many."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, deque[socket.socket]] = {}
+        self.count = 0
+
+    def add(self, accepted: socket.socket, origin: str) -> None:
+        self._of.setdefault(origin, deque()).append(accepted)
+        self.count += 1
+
+    def next(self) -> tuple[socket.socket, str]:
+        """Remove and return the client whose turn it is, and its origin."""
+        origin = next(iter(self._of))
+        waiting = self._of.pop(origin)
+        accepted = waiting.pop()
+        if waiting:
+            self._of[origin] = waiting
+        self.count -= 1
+        return accepted, origin
+
+    def oldest(self) -> tuple[socket.socket, str]:
+        """Remove and return the client that has waited longest at the origin that has most, and that origin."""
+        origin = max(self._of, key=lambda one: len(self._of[one]))
+        self.count -= 1
+        accepted = self._of[origin].popleft()
+        if not self._of[origin]:
+            del self._of[origin]
+        return accepted, origin
+
+    def close(self) -> None:
+        for accepted in chain.from_iterable(self._of.values()):
+            accepted.close()
+        self._of.clear()
+        self.count = 0
+
+
+class Listener:
+    """A listener that accepts connections on a socket, within limits."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        limits: ConnectionLimits,
+        connection: Callable[[ConnectionLimits, str], ClientConnection],
+        tls: ssl.SSLContext | None,
+        tokens: Authenticator | None = None,
+    ) -> None:
+        """`connection` makes the protocol of a connection from limits and origin. Without `tokens` nobody is a
+        stranger."""
+        self._socket = listening
+        self._limits = limits if tokens is not None else replace(limits, strangers=1.0)
+        self._connection = connection
+        self._tls = tls
+        self._tokens = tokens
+        self._rates = RequestRates()
+        self._opening: dict[ClientConnection, asyncio.Task[object]] = {}
+        """Connections whose TLS handshake is not over."""
+        self._strangers, self._known = _Crowd(), _Crowd()
+        """All connections, those included."""
+        self._waiting = _Line()
+        """Strangers whose turn comes."""
+        self._next: asyncio.TimerHandle | None = None
+        """The turn of the next one."""
+        self._retry: asyncio.TimerHandle | None = None
+        self._sees_tokens = tokens is not None and tls is None
+        self._waits_for_tokens = self._sees_tokens and listening.family != socket.AF_UNIX
+        """Whether a client that will show a token has shown it before it is accepted."""
+        if self._waits_for_tokens:
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_S)
+
+    def start(self) -> None:
+        """Accept connections from now on, on the running event loop."""
+        loop = asyncio.get_running_loop()
+        # Requests that have arrived are read before a new connection takes the place of an idle one.
+        loop.add_reader(self._socket.fileno(), loop.call_soon, self._accept)
+
+    def close(self) -> None:
+        """Stop accepting, and close connections whose TLS handshake is not over. Idempotent."""
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._socket.fileno() != -1:
+            asyncio.get_running_loop().remove_reader(self._socket.fileno())
+            self._socket.close()
+        if self._next is not None:
+            self._next.cancel()
+        self._waiting.close()
+        for task in self._opening.values():
+            task.cancel()
+
+    def _accept(self) -> None:
+        for accepted, origin in islice(iter(self._arrival, None), ACCEPTS_AT_A_TIME):
+            known = self._shows_token(accepted)
+            if known or self._tokens is None:
+                if self._make_room(accepted, origin, known=known):
+                    # The descriptor is free in the next turn of the event loop, and not before.
+                    break
+                continue
+            self._waiting.add(accepted, origin)
+            if self._waiting.count > self._limits.waiting:
+                self._refuse(*self._waiting.oldest(), f"{self._limits.waiting} clients that show no token wait")
+        self._serve_waiting()
+
+    def _serve_waiting(self) -> None:
+        """Serve one stranger in each turn of the event loop, which others need, too."""
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
+        if self._waiting.count:
+            delay_s = self._rates.admit("", STRANGERS_PER_S if self._tls is None else HANDSHAKES_PER_S)
+            if not delay_s:
+                self._make_room(*self._waiting.next(), known=False)
+            self._next = asyncio.get_running_loop().call_later(delay_s, self._serve_waiting)
+
+    def _make_room(self, accepted: socket.socket, origin: str, *, known: bool) -> bool:
+        """Serve a connection, and return whether there was no room, so that another one was closed for it or it was
+        refused."""
+        rivals = self._rivals(origin, 1.0 if known else self._limits.strangers)
+        if not rivals:
+            self._serve(accepted, origin, known=known)
+            return False
+        if self._waits_for_tokens and not known:
+            ending = [one for one in rivals if one.may_end and not one.is_known]
+        else:
+            ending = [one for one in rivals if one.may_end or (known and not one.is_known)]
+        idle = min(ending, key=lambda one: (one.is_known, one.idle_since), default=None)
+        problem = f"{len(rivals)} connections are open (see limits.connections and connections_per_address)"
+        if idle is None:
+            self._refuse(accepted, origin, problem)
+        else:
+            log.warning("idle connection closed", address=idle.origin, problem=problem)
+            self._drop(idle)
+            self._serve(accepted, origin, known=known)
+        return True
+
+    def _refuse(self, accepted: socket.socket, origin: str, problem: str) -> None:
+        accepted.close()
+        # Strangers must not fill the log either.
+        if not self._rates.admit("told", 1):
+            log.warning("connection refused", address=origin, problem=problem)
+
+    def _arrival(self) -> tuple[socket.socket, str] | None:
+        """Accept a connection, and return it with its origin; None: there is none, or no descriptor for it."""
+        try:
+            accepted, address = self._socket.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return None
+        except OSError as error:
+            if self._socket.fileno() != -1:  # else it was closed since the event loop saw the connection
+                log.error("cannot accept connections", problem=f"{error.strerror or error} (raise 'ulimit -n')")
+                loop = asyncio.get_running_loop()
+                loop.remove_reader(self._socket.fileno())
+                self._retry = loop.call_later(RETRY_S, self.start)
+            return None
+        return accepted, _origin(address)
+
+    def _rivals(self, origin: str, part: float) -> Collection[ClientConnection]:
+        """Return the connections of which one must close for another one from `origin`; empty: none needs to.
+
+        Strangers may have this `part` of all.
+        """
+        limits = self._limits
+        strangers, known = self._strangers.at(origin), self._known.at(origin)
+        if origin and len(strangers) + len(known) >= limits.per_address:
+            return [*strangers, *known]
+        if origin and len(strangers) >= max(1, int(limits.per_address * part)):
+            return strangers
+        if self._strangers.count + self._known.count >= limits.total:
+            return [*self._strangers.most(), *self._known.all()]
+        return self._strangers.most() if self._strangers.count >= max(1, int(limits.total * part)) else ()
+
+    def _shows_token(self, accepted: socket.socket) -> bool:
+        """Return whether the first bytes of a connection, which stay to be read, have a token that is valid."""
+        if self._tokens is None or not self._sees_tokens:
+            return False
+        try:
+            shown = _TOKEN.search(accepted.recv(PEEKED_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except OSError:
+            return False
+        return shown is not None and self._tokens.authenticate(shown[1].decode("ascii")) is not None
+
+    def _drop(self, connection: ClientConnection) -> None:
+        self._forget(connection)
+        if connection in self._opening:
+            self._opening[connection].cancel()
+        else:
+            _abort(connection.transport)
+
+    def _forget(self, connection: ClientConnection) -> bool:
+        return self._strangers.discard(connection) or self._known.discard(connection)
+
+    def _serve(self, accepted: socket.socket, origin: str, *, known: bool) -> None:
+        connection = self._connection(self._limits, origin)
+
+        def shown() -> None:
+            connection.is_known = True
+            if self._strangers.discard(connection):
+                self._known.add(connection)
+
+        connection.closed, connection.shown = lambda: self._forget(connection), shown
+        handshake_s = None if self._tls is None else self._limits.request_s
+        loop = asyncio.get_running_loop()
+        opening = loop.create_task(
+            loop.connect_accepted_socket(lambda: connection, accepted, ssl=self._tls, ssl_handshake_timeout=handshake_s)
+        )
+
+        def opened(task: asyncio.Task[object]) -> None:
+            del self._opening[connection]
+            if task.cancelled() or task.exception() is not None:
+                # A faulty handshake is the client's, and the task may have been cancelled before it began.
+                self._forget(connection)
+                accepted.close()
+
+        connection.is_known = known
+        (self._known if known else self._strangers).add(connection)
+        self._opening[connection] = opening
+        opening.add_done_callback(opened)
+
+
+def _abort(transport: asyncio.Transport) -> None:
+    """Close a connection at once, and free what its client has left unread."""
+    end = transport.get_extra_info("socket")
+    if end is not None and end.family != socket.AF_UNIX:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    transport.abort()
+
+
+def _origin(address: object) -> str:
+    """Return the IPv4 address or the IPv6 /64 network of a peer; empty for a Unix socket."""
+    if not isinstance(address, tuple):
+        return ""
+    found = ipaddress.ip_address(address[0].partition("%")[0])
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.ip_network((found, 64), strict=False))

@@ -1,0 +1,277 @@
+"""The gate that every request passes: authentication, authorisation, the limit of concurrent requests, and the access
+record."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import re
+import secrets
+import time
+from collections.abc import Callable
+from math import ceil
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from echelon.controller.machine.jobs import Quota
+from echelon.controller.service import logs
+from echelon.controller.service.api import pages
+from echelon.controller.service.api.answers import RETRY_AFTER_S, RequestError, error_answer
+from echelon.controller.service.api.settings import ApiSettings, Exchange
+from echelon.controller.service.api.tokens import NO_LIMITS, Principal
+from echelon.controller.service.hazards import is_loopback
+from echelon.controller.service.trail import ORIGIN, Origin
+from echelon.model.quantities import shown
+
+
+class RequestRates:
+    """Token buckets, by the names of tokens. A bucket holds the requests of one second, and is full at first."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._buckets: dict[str, tuple[float, float]] = {}
+        """What was left in each bucket, and when."""
+
+    def admit(self, name: str, per_s: int) -> float:
+        """Admit one request, and return 0; or return the seconds until one will be admitted."""
+        now = self._clock()
+        left, at = self._buckets.get(name, (float(per_s), now))
+        left = min(float(per_s), left + (now - at) * per_s)
+        if left < 1:
+            self._buckets[name] = left, now
+            return (1 - left) / per_s
+        self._buckets[name] = left - 1, now
+        return 0.0
+
+
+log = logs.get("echelon.api")
+
+SHOWN = "shown"
+"""The key of the connection's state (`scope["state"]`) with what to call when a request has a valid token."""
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+METRICS_PATH = "/metrics"
+TOKENLESS_PATHS = OPEN_PATHS.union({pages.PATH}, *(one.paths() for one in pages.other_pages()))
+"""Paths that say nothing which only clients may know."""
+READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing. Every other method requires an operator, or an agent at its paths."""
+METHODS = READING_METHODS | {"POST", "PUT", "PATCH", "DELETE", "TRACE", "CONNECT"}
+OTHER_METHOD = "OTHER"
+"""Methods known to HTTP. Clients can invent methods, and counting requests by method must not grow with that."""
+REFUSED = frozenset({401, 403, 429})
+"""Statuses that ask for attention. Warnings that repeat are limited, so clients without a token cannot fill the log."""
+CLIENT_LEFT = 499
+_OF_AGENTS = re.compile(r"/jobs/(?P<job>[^/]+)/(connections(/[^/]+)?|iterations/[^/]+)")
+"""The paths that agents use."""
+_NAMED = 5
+"""The most jobs that an error names."""
+PIECE = 1 << 16
+"""Maximum length of what is sent before the client has read what was sent before, in bytes: all that an answer which
+nobody reads takes of the memory."""
+LOGGED_PATH = 200
+"""Maximum length of a path in the access record, in characters."""
+
+
+class Gate:
+    """The ASGI middleware of all requests."""
+
+    def __init__(self, app: ASGIApp, settings: ApiSettings) -> None:
+        self._app = app
+        self._settings = settings
+        self._rates = RequestRates()
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started_at = time.perf_counter()
+        request = secrets.token_hex(8)
+        answer = _Answer(send, scope["method"], request)
+        principal: Principal | None = None
+        self._running += 1
+        try:
+            try:
+                self._check_load(scope)
+                principal = self._identify(scope)
+                if principal is not None and principal.token is not None:
+                    scope.get("state", {}).get(SHOWN, lambda: None)()
+                self._check_rate(principal)
+                _check_role(principal, scope["method"], scope["path"])
+            except RequestError as refused:
+                response: ASGIApp = error_answer(
+                    refused.status, refused.reason, refused.path, refused.headers, code=refused.code
+                )
+            else:
+                response = self._app
+                scope["principal"] = principal
+                ORIGIN.set(_origin(request, principal, scope.get("client")))
+            if scope["method"] == "HEAD":
+                scope["method"] = "GET"
+            await response(scope, receive, answer.send)
+        except (ClientDisconnect, _UnsentError):
+            answer.status = None  # there is nobody to answer
+        except asyncio.CancelledError:
+            # The server stops, and this took longer than it waits. Swallow the cancellation: the task ends here, and
+            # the server would print a traceback.
+            if answer.status is None:
+                reason = "the controller is stopping (ask again)"
+                headers = {"Retry-After": str(RETRY_AFTER_S)}
+                await error_answer(503, reason, headers=headers, close=True)(scope, receive, answer.send)
+        except Exception:
+            fault = secrets.token_hex(6)
+            log.exception("fault", fault=fault, method=answer.method, path=scope["path"][:LOGGED_PATH])
+            if answer.status is not None:
+                raise
+            reason = f"unexpected error in the controller (its log has the details under {fault})"
+            await error_answer(500, reason)(scope, receive, answer.send)
+        finally:
+            self._running -= 1
+            self._tell(scope, answer, principal, time.perf_counter() - started_at)
+
+    def _check_load(self, scope: Scope) -> None:
+        """Check the number of concurrent requests. Raise `RequestError`."""
+        if self._running > self._settings.requests and scope["path"] not in OPEN_PATHS:
+            reason = f"{self._settings.requests} requests are being answered already (come back in a second)"
+            raise RequestError(429, reason, headers={"Retry-After": str(RETRY_AFTER_S)})
+
+    def _check_rate(self, principal: Principal | None) -> None:
+        """Check the number of requests of a token in a second. Raise `RequestError`."""
+        if principal is None or principal.token is None or principal.limits.requests_per_s is None:
+            return
+        most = principal.limits.requests_per_s
+        wait_s = self._rates.admit(principal.token, most)
+        if wait_s:
+            reason = f"token '{principal.token}' has made its {most} requests of this second (come back later)"
+            raise RequestError(429, reason, headers={"Retry-After": str(ceil(wait_s))})
+
+    def _identify(self, scope: Scope) -> Principal | None:
+        """Return who asks; None: this path does not require it. Raise `RequestError`."""
+        if scope["path"] in TOKENLESS_PATHS or (self._settings.open_metrics and scope["path"] == METRICS_PATH):
+            return None
+        headers = Headers(scope=scope)
+        if self._settings.tokens is None:
+            _check_host(headers.get("host", ""))
+            return Principal(None, "operator")
+        credentials = headers.getlist("authorization")
+        scheme, _, token = credentials[0].partition(" ") if len(credentials) == 1 else ("", "", "")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise _unauthorised("no token (send it in one header 'Authorization: Bearer TOKEN')")
+        principal = self._settings.tokens.authenticate(token.strip())
+        if principal is None:
+            raise _unauthorised("unknown token (make one with 'echelon token' and add its entry to the tokens file)")
+        return principal
+
+    def _tell(self, scope: Scope, answer: _Answer, principal: Principal | None, duration_s: float) -> None:
+        client = scope.get("client")
+        exchange = Exchange(
+            method=answer.method if answer.method in METHODS else OTHER_METHOD,
+            route=getattr(scope.get("route"), "path", ""),
+            path=scope["path"],
+            status=CLIENT_LEFT if answer.status is None else answer.status,
+            duration_s=duration_s,
+            token=principal.token if principal else None,
+            role=principal.role if principal else None,
+            client=client[0] if client else None,
+        )
+        log.log(
+            _level(exchange),
+            "request",
+            request=answer.request,
+            method=exchange.method,
+            path=exchange.path[:LOGGED_PATH],
+            route=exchange.route,
+            status=exchange.status,
+            duration_s=round(duration_s, 6),
+            client=exchange.token,
+            role=exchange.role,
+            address=exchange.client,
+        )
+        if self._settings.observe is not None:
+            self._settings.observe(exchange)
+
+
+class _Answer:
+    """A view of an answer as it is sent. The answer to HEAD is that to GET without its body."""
+
+    def __init__(self, send: Send, method: str, request: str) -> None:
+        self._send = send
+        self.method = method
+        self.request = request
+        self.status: int | None = None
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = message.setdefault("headers", [])
+            headers.append((b"x-request-id", self.request.encode()))
+            if not any(name == b"cache-control" for name, _ in headers):
+                headers.append((b"cache-control", b"no-store"))
+            headers.append((b"x-content-type-options", b"nosniff"))
+        elif message["type"] == "http.response.body" and self.method == "HEAD":
+            message = {**message, "body": b""}
+        try:
+            body = message.get("body", b"")
+            last = max(0, len(body) - 1) // PIECE * PIECE
+            for start in range(0, last, PIECE):
+                await self._send({**message, "body": body[start : start + PIECE], "more_body": True})
+            await self._send({**message, "body": body[last:]} if last else message)
+        except Exception as error:
+            raise _UnsentError from error
+
+
+class _UnsentError(Exception):
+    """The connection accepts no answer: what came after the headers was not HTTP, for example, and has been
+    answered."""
+
+
+def _level(exchange: Exchange) -> int:
+    if exchange.status in REFUSED:
+        return logging.WARNING
+    return logging.DEBUG if exchange.method in READING_METHODS else logging.INFO
+
+
+def _origin(request: str, principal: Principal | None, address: tuple[str, int] | None) -> Origin:
+    token = principal.token if principal else None
+    limits = principal.limits if principal else NO_LIMITS
+    return Origin(request, token, address[0] if address else None, Quota(token, limits.jobs, limits.flows))
+
+
+def _check_role(principal: Principal | None, method: str, path: str) -> None:
+    if principal is not None and principal.role == "agent":
+        _check_agent(principal, path)
+    elif principal is not None and principal.role != "operator" and method not in READING_METHODS:
+        raise RequestError(403, f"token '{principal.token}' is {principal.role} (use one with the role operator)")
+
+
+def _check_agent(principal: Principal, path: str) -> None:
+    """Refuse an agent all but what `echelon agent` asks for, of its own jobs."""
+    asked = _OF_AGENTS.fullmatch(path)
+    if asked is None:
+        raise RequestError(403, f"token '{principal.token}' is agent (use one with the role operator or read-only)")
+    if principal.only_jobs is not None and asked["job"] not in principal.only_jobs:
+        jobs = ", ".join(sorted(principal.only_jobs)[:_NAMED])
+        raise RequestError(403, f"token '{principal.token}' is for other jobs: {jobs} (use one for this job)")
+
+
+def _unauthorised(reason: str) -> RequestError:
+    return RequestError(401, reason, headers={"WWW-Authenticate": 'Bearer realm="echelon"'})
+
+
+def _check_host(host: str) -> None:
+    """Refuse a foreign Host header when there are no tokens.
+
+    The service then serves only this machine, but a web page in its browser may have a name that was made to resolve
+    here (DNS rebinding). The page's requests carry that name.
+    """
+    name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+    name = name.strip("[]")
+    if not name or is_loopback(name):
+        return
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        reason = f"{shown(host)} is not a name of this machine (no tokens are configured: use localhost)"
+        raise RequestError(403, reason) from None

@@ -1,0 +1,421 @@
+"""The machine of `echelon.controller.machine`, run durably: its effects carried out on the store, the switches and the
+clock.
+
+Everything runs on one event loop, but for planning and other long computations, which run in threads beside it, and for
+searches for better plans, which run in another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from echelon.controller.machine import effects, events, facts
+from echelon.controller.machine.effects import BuildJob, Compare, Effect, PlanningWork
+from echelon.controller.machine.errors import ServiceError, UnavailableError
+from echelon.controller.machine.events import Event, Instant, Request
+from echelon.controller.machine.jobs import RegisteredJob
+from echelon.controller.machine.machine import OVER, Machine, Settings
+from echelon.controller.machine.planning import Planner
+from echelon.controller.machine.records import Changes
+from echelon.controller.service import logs, moving
+from echelon.controller.service.history import History
+from echelon.controller.service.loop import MachineLoop
+from echelon.controller.service.store import Leadership, NotLeaderError, Store, StoreError
+from echelon.controller.service.store.base import EmptyStoreError
+from echelon.controller.service.switches import Switches
+from echelon.controller.service.told import Metrics, named, tell_fact
+from echelon.controller.service.trail import Origin, Trail
+from echelon.controller.service.work_process import LOWEST, WorkLostError, WorkProcess
+from echelon.model.documents import DocumentError
+from echelon.switches.southbound.election import ElectionError, election_id, outranking
+from echelon.switches.southbound.errors import SouthboundError
+from echelon.switches.targets import TARGETS
+
+if TYPE_CHECKING:
+    from echelon.controller.service.config import ServiceConfig
+
+T = TypeVar("T")
+
+_COUNT_S = 0.1
+"""Maximum staleness of the jobs-by-state metric."""
+_SEARCH_AFTER_S = 0.1
+
+log = logs.get(__name__)
+
+
+class Leader(MachineLoop):
+    """The controller that keeps the switches at the accepted state, for one term of leadership, which must have been
+    won.
+
+    Call `open` first, then `run` until it is cancelled.
+    """
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        store: Store,
+        leadership: Leadership,
+        metrics: Metrics,
+        *,
+        rng: random.Random | None = None,
+    ) -> None:
+        super().__init__()
+        self.trail: Trail
+        """The record of changes. It and `machine` are there once `open` has returned."""
+        self.switches = Switches(
+            config,
+            leadership.term,
+            metrics,
+            self.submit,
+            on_digests=lambda switch, received: self._report(switch, received.fields),
+            rng=rng or random.Random(),
+        )
+        self.history = History()
+        self._config = config
+        self._store = store
+        self._leadership = leadership
+        self._metrics = metrics
+        self._about: dict[str, Any] = {}
+        """The fields of log records about the event that is being handled."""
+        self._asked: dict[int, tuple[asyncio.Future[Any], Callable[[effects.Answer], Any]]] = {}
+        self._alarms: dict[int, asyncio.TimerHandle] = {}
+        self._counting: asyncio.TimerHandle | None = None
+        self._saving: set[asyncio.Task[None]] = set()
+        """Tasks that save. Unlike others they do not end with `run`, because a change that reaches the disk is
+        acknowledged."""
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._planning = ThreadPoolExecutor(1, thread_name_prefix="planning")
+        # A thread of its own: a controller that starts with many jobs times all of them.
+        self._timing = ThreadPoolExecutor(1, thread_name_prefix="alone")
+        self._search_process = WorkProcess(LOWEST)
+        self._searching = ThreadPoolExecutor(1, thread_name_prefix="searching")
+        self._build_process = WorkProcess()
+        self._building = ThreadPoolExecutor(1, thread_name_prefix="building")
+        self._searches: set[asyncio.Task[None]] = set()
+        """Tasks that search for better plans. They end with `run`; they take long, and hold up nothing."""
+        self._over = False
+
+    @property
+    def term(self) -> int:
+        """The term of this leadership."""
+        return self._leadership.term
+
+    @property
+    def url(self) -> str:
+        """The URL of this controller's API."""
+        return self._leadership.candidate.url
+
+    @property
+    def store_problem(self) -> str | None:
+        """The reason, in one line, why the store cannot be relied on now."""
+        return self._store.problem
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is being saved, computed, read or written now."""
+        return not (self._saving or self._tasks or "writing" in self.switches.states())
+
+    async def open(self) -> None:
+        """Load the accepted state.
+
+        Raises `StoreError`, and `DocumentError` for a job that this version cannot read.
+        """
+        snapshot, config = await self._store.load(), self._config
+        if not config.accept_empty and not any(snapshot.documents.values()):
+            await self._check_unmarked()
+        self.trail = Trail(snapshot["events"])
+        capabilities = {
+            name: TARGETS[switch.target].capabilities(switch.options) for name, switch in config.switches.items()
+        }
+        settings = Settings(
+            fabric=config.fabric,
+            policy=config.policy,
+            max_jobs=config.limits.jobs,
+            flows_per_job=config.limits.flows_per_job,
+            coalesce_s=config.coalesce_s,
+            correct_distances=config.correct_distances,
+            correct_sizes=config.correct_sizes,
+            reroute=config.reroute,
+            reroute_after_s=config.reroute_after_s,
+            search_after_s=_SEARCH_AFTER_S,
+            moved_by_hand=not config.move_command,
+        )
+        planner = Planner(capabilities, clock=time.perf_counter)
+        try:
+            self.machine = Machine(settings, planner, snapshot, self._now())
+        except DocumentError as error:
+            raise DocumentError(f"{self._store.url}: {error.file}", error.path, error.reason) from None
+        except ValueError as error:
+            raise StoreError(f"{self._store.url}: {error} (put back a copy)") from error
+        self._metrics.leadership(self.term)
+        log.info("loaded", term=self.term, jobs=len(self.machine.jobs.jobs), store=self._store.url)
+
+    async def _check_unmarked(self) -> None:
+        """Raise `EmptyStoreError` if a switch that answers holds entries of this service, which knows of none."""
+        for switch, count in (await self.switches.marked()).items():
+            if count:
+                why = f"switch '{switch}' holds {count} entries of service '{self._config.name}'"
+                raise EmptyStoreError(self._store.url, why)
+
+    async def run(self) -> None:
+        """Plan and write until cancelled. Raises what makes that impossible."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self.switches.run_in(tasks)
+                self.submit(events.Started())
+                await self._failure
+        finally:
+            self._over = True
+            # Clients that wait for a job are told.
+            self.submit(events.LeadershipLost())
+            for alarm in self._alarms.values():
+                alarm.cancel()
+            if self._counting is not None:
+                self._counting.cancel()
+            unfinished = [*self._tasks, *self._searches]
+            for task in unfinished:
+                task.cancel()
+            await asyncio.gather(*unfinished, return_exceptions=True)
+            for process, thread in ((self._search_process, self._searching), (self._build_process, self._building)):
+                process.end()
+                thread.submit(process.close)
+                thread.shutdown(wait=False)
+            self._planning.shutdown(wait=False, cancel_futures=True)
+            self._timing.shutdown(wait=False, cancel_futures=True)
+            self._metrics.leadership(None)
+
+    async def saved(self) -> None:
+        """Wait until every change that was under way when `run` ended is on disk, or has failed."""
+        while self._saving:
+            await asyncio.wait(self._saving)
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    async def ask(self, make: Callable[[int], Request], render: Callable[[effects.Answer], T]) -> T:
+        """Submit the request that `make` returns for a number, and return its answer as `render` shows it.
+
+        `render` is called as soon as the answer is there, before anything else can change. Raises the reason of a
+        refusal.
+        """
+        number = next(self._numbers)
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._asked[number] = future, render
+        request = make(number)
+        self.trail.remember(number, request)
+        try:
+            self.submit(request)
+            return await future
+        finally:
+            # A change continues even if its client has gone.
+            if self._asked.pop(number, None) is not None:
+                self.submit(events.StopWaiting(number))
+
+    def _now(self) -> Instant:
+        return Instant(time.monotonic(), time.time())
+
+    def _handle(self, event: Event) -> None:
+        try:
+            todo = self.machine.handle(event, self._now())
+        except Exception as error:
+            # A fault of ours in one place must not end the service, which would come back to it start after start.
+            log.exception("an event could not be handled", kind=type(event).__name__)
+            request = getattr(event, "request", None)
+            failed = ServiceError(f"the controller failed: {type(error).__name__}: {error}")
+            todo = [] if request is None else [effects.Refuse(request, failed)]
+        self._about = self.trail.fields(getattr(event, "request", None))
+        for effect in todo:
+            self._carry_out(effect)
+        # Counting takes time in proportion to the jobs: once for all news of a moment.
+        if self._counting is None and not self._over and not isinstance(event, events.Digests):
+            self._counting = asyncio.get_running_loop().call_later(_COUNT_S, self._count_jobs)
+
+    def _count_jobs(self) -> None:
+        self._counting = None
+        self._metrics.count(facts.JobsCounted(self.machine.progress.counts()))
+
+    # -- effects -------------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case effects.Answer(request):
+                self.trail.forget(request)
+                self._answer(request, effect)
+            case effects.Refuse(request, error):
+                self.trail.forget(request)
+                future, _ = self._asked.pop(request, (None, None))
+                if future is not None and not future.done():
+                    future.set_exception(error)
+            case effects.Save():
+                self._start(self._save(effect), self._saving)
+            case effects.Install(version, intents):
+                self.switches.install(intents, version)
+            case effects.ReadCounters():
+                self._start(self._read_counters(effect))
+            case effects.AcknowledgeDigests(number):
+                self._end_report(number)
+            case effects.SetAlarm():
+                self._set_alarm(effect)
+            case effects.RaiseTerm():
+                self._start(self._raise_term(effect))
+            case effects.AdvanceMove():
+                self._start(self._advance_move(effect))
+            case effects.UseTerm(term):
+                self._metrics.leadership(term)
+                self.switches.set_term(term)
+            case effects.BuildJob() if not effect.job.is_light:
+                self._start(self._build_apart(effect))
+            case effects.BuildJob() | effects.Compare():
+                self._start(self._compute(effect, None))
+            case effects.SearchPlan():
+                self._start(self._search(effect), self._searches)
+            case effects.EndSearch():
+                self._search_process.end()
+            case _ if isinstance(effect, PlanningWork):
+                self._start(self._compute(effect, self._planning))
+            case effects.TimeAlone():
+                self._start(self._time_alone(effect))
+            case _:
+                self._record(effect)
+                # The context is only around the telling: a task that starts inside a context would keep it.
+                with logs.context(**self._about):
+                    tell_fact(effect, self._metrics)
+
+    def _record(self, fact: Effect) -> None:
+        self.history.take(fact, time.monotonic())
+        match fact:
+            case facts.PlanChosen(jobs, plan, before) if plan != before:
+                # It is saved with the plan.
+                self.trail.note("choose plan", f"{plan} instead of {before} for {named(jobs)}")
+            case facts.LinksMoved(by_hand=False):
+                self.record("links moved", str(fact))
+            case facts.LinksDown():
+                self.record("links down" if fact.down else "links up", str(fact))
+            # A switch may not have noticed yet that a session of our own has ended.
+            case facts.TermContested(switch, taken_by, _, pause_s) if taken_by != election_id(self.term):
+                self.record("switch left" if pause_s is None else "switch taken", f"{switch} to election id {taken_by}")
+
+    def record(self, action: str, subject: str, origin: Origin | None = None) -> None:
+        """Record what no saved change tells of, and save the record at once. None: the controller does it by itself."""
+        self.trail.note(action, subject, origin)
+        self._start(self._save_records(), self._saving)
+
+    async def _save_records(self) -> None:
+        changes = self.trail.recorded(None, Changes({}, []))
+        if self._leadership.lost.is_set() or not changes.puts:
+            return
+        try:
+            await self._store.commit(changes)
+        except StoreError as error:
+            log.warning("records of the trail are not saved yet", problem=str(error))
+        else:
+            self.trail.saved(None, changes)
+
+    def _answer(self, request: int, answer: effects.Answer) -> None:
+        future, render = self._asked.pop(request, (None, None))
+        if future is None or render is None or future.done():
+            return
+        try:
+            future.set_result(render(answer))
+        except Exception as error:
+            future.set_exception(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    def _set_alarm(self, effect: effects.SetAlarm) -> None:
+        number = next(self._numbers)
+        self._alarms[number] = asyncio.get_running_loop().call_later(effect.delay_s, self._ring, number, effect.alarm)
+
+    def _ring(self, number: int, alarm: events.Alarm) -> None:
+        del self._alarms[number]
+        self.submit(alarm)
+
+    async def _save(self, effect: effects.Save) -> None:
+        began = time.perf_counter()
+        try:
+            # The store may be led again by now, by this process, in a later term that has loaded without this change.
+            if self._leadership.lost.is_set():
+                raise NotLeaderError(OVER)
+            changes = self.trail.recorded(effect.request, effect.changes)
+            await self._store.commit(changes)
+        except StoreError as error:
+            self._metrics.count(facts.CommitFailed())
+            self.submit(events.SaveFailed(effect.request, error))
+        except Exception as error:
+            self._metrics.count(facts.CommitFailed())
+            log.exception("saving failed")
+            text = f"the change could not be saved: {type(error).__name__}: {error}"
+            self.submit(events.SaveFailed(effect.request, ServiceError(text)))
+        else:
+            self.trail.saved(effect.request, changes)
+            self._metrics.count(facts.ChangeCommitted(time.perf_counter() - began))
+            self.submit(events.Saved(effect.request))
+
+    async def _compute(self, effect: BuildJob | Compare | PlanningWork, executor: Executor | None) -> None:
+        self.submit(await asyncio.get_running_loop().run_in_executor(executor, effect.run))
+
+    async def _build_apart(self, effect: BuildJob) -> None:
+        """Build a large graph in another process: here it would hold the interpreter for many milliseconds at once."""
+        work = partial(self._build_process.run, effect.run)
+        try:
+            answer = await asyncio.get_running_loop().run_in_executor(self._building, work)
+        except WorkLostError as error:
+            reason = f"the job cannot be built: {error.reason} (try again, or make it smaller)"
+            answer = events.JobBuilt(effect.request, UnavailableError(reason))
+        else:
+            if isinstance(answer.built, RegisteredJob):
+                answer = events.JobBuilt(effect.request, effect.job.with_graph_of(answer.built))
+        self.submit(answer)
+
+    async def _search(self, effect: effects.SearchPlan) -> None:
+        work = partial(self._search_process.run, partial(effect.run, time.perf_counter))
+        answer: events.SearchFound | events.SearchFailed
+        try:
+            answer = await asyncio.get_running_loop().run_in_executor(self._searching, work)
+        except WorkLostError as error:
+            answer = events.SearchFailed(effect.number, f"the search: {error.reason}", error.retry)
+        self.submit(answer)
+
+    async def _time_alone(self, effect: effects.TimeAlone) -> None:
+        try:
+            timed = await asyncio.get_running_loop().run_in_executor(self._timing, effect.run)
+        except Exception:
+            log.exception("timing a job alone failed", job=effect.job.name)
+        else:
+            if timed is not None:
+                self.submit(timed)
+
+    async def _read_counters(self, effect: effects.ReadCounters) -> None:
+        try:
+            bytes_seen = await self.switches[effect.switch].bytes_seen(effect.entries)
+        except SouthboundError as error:
+            self.submit(events.CountersFailed(effect.reading, effect.switch, str(error)))
+        else:
+            self.submit(events.CountersRead(effect.reading, effect.switch, bytes_seen))
+
+    async def _advance_move(self, effect: effects.AdvanceMove) -> None:
+        config, wiring, problem = self._config, effect.wiring, None
+        if wiring.begun:
+            problem = await moving.switched(config.move_command, config.file.parent, wiring)
+        else:
+            await moving.drained(self.switches, wiring, config.drain_s)
+        self.submit(events.MoveAdvanced(effect.number, problem))
+
+    async def _raise_term(self, effect: effects.RaiseTerm) -> None:
+        """Raise the term above that of another primary, which cannot have the lease: this controller holds it."""
+        switch, election_id = effect.switch, effect.election_id
+        try:
+            term = await self._leadership.raise_term(outranking(election_id, time.time_ns() // 1000, self.term))
+        except ElectionError as error:
+            self.submit(events.TermFailed(switch, election_id, f"cannot lead the switch: {error}", retry=False))
+        except StoreError as error:
+            self.submit(events.TermFailed(switch, election_id, f"the store refuses a higher term: {error}", retry=True))
+        else:
+            self.submit(events.TermSaved(term))

@@ -1,0 +1,179 @@
+"""The leader's connections with all switches of the fabric. What they tell goes to the machine, metrics and the log."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from echelon.controller.machine import facts
+from echelon.controller.machine.errors import UnknownError
+from echelon.controller.service import logs
+from echelon.controller.service.told import Metrics
+from echelon.model.documents import suggestion
+from echelon.switches.lowering.intent import Intent
+from echelon.switches.southbound.codec import owner_of
+from echelon.switches.southbound.connection import (
+    ConnectionSnapshot,
+    Endpoint,
+    OnDigests,
+    OnEvent,
+    SwitchConnection,
+)
+from echelon.switches.southbound.events import (
+    Acknowledged,
+    DriftRepaired,
+    IntentRefused,
+    PortsUnwatched,
+    SwitchChanged,
+    SwitchConnected,
+    SwitchEvent,
+)
+from echelon.switches.southbound.lifecycle import State, Timing
+from echelon.switches.targets import TARGETS, Site
+
+if TYPE_CHECKING:
+    from echelon.controller.service.config import ServiceConfig, SwitchConfig
+
+log = logs.get(__name__)
+
+
+class Switches:
+    """One connection for each switch of the configuration."""
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        term: int,
+        metrics: Metrics,
+        submit: OnEvent,
+        on_digests: OnDigests,
+        rng: random.Random,
+    ) -> None:
+        self._config = config
+        self._term = term
+        self._metrics = metrics
+        self._submit = submit
+        self._troubled: set[str] = set()
+        """Switches that had a problem and are not ready yet."""
+        self._unready_since = dict.fromkeys(config.switches, time.monotonic())
+        """The time since which a switch has not been ready, in whatever states it was; a ready switch is absent."""
+        self._refused: dict[str, int] = {}
+        """The number of entries of its intent that each switch refuses."""
+
+        def connect(switch: SwitchConfig) -> SwitchConnection:
+            metrics.count(facts.SwitchAdded(switch.name))
+            return SwitchConnection(
+                _endpoint(config, switch),
+                term=term,
+                on_event=self._on_event,
+                on_digests=on_digests,
+                rng=random.Random(rng.random()),
+                timing=Timing(audit_s=config.audit_s),
+            )
+
+        self._connections = {name: connect(switch) for name, switch in config.switches.items()}
+
+    def __getitem__(self, name: str) -> SwitchConnection:
+        """Return the connection with that switch. Raises `UnknownError`."""
+        connection = self._connections.get(name)
+        if connection is None:
+            raise UnknownError(
+                f"there is no switch '{name}' ({suggestion(name, self._connections)})", code="unknown-switch"
+            )
+        return connection
+
+    async def marked(self) -> Mapping[str, int]:
+        """Return how many entries with this service's mark each switch holds, of those that answer soon."""
+        names = list(self._connections)
+        return dict(zip(names, await asyncio.gather(*(self._connections[one].marked() for one in names)), strict=True))
+
+    def snapshots(self) -> Sequence[ConnectionSnapshot]:
+        """Return a snapshot of every switch."""
+        return [connection.snapshot() for connection in self._connections.values()]
+
+    def states(self) -> dict[State, int]:
+        """Return how many switches are in each state."""
+        return dict(Counter(seen.state for seen in self.snapshots()))
+
+    def unready_s(self) -> Mapping[str, float]:
+        """Return for how many seconds each switch has not been ready; ready ones are left out."""
+        now = time.monotonic()
+        return {name: now - since for name, since in self._unready_since.items()}
+
+    def run_in(self, tasks: asyncio.TaskGroup) -> None:
+        """Run all connections."""
+        for name, connection in self._connections.items():
+            with logs.context(switch=name, term=self._term):
+                tasks.create_task(connection.run(), name=f"connection {name}")
+
+    def install(self, intents: Mapping[str, Intent], version: int) -> None:
+        """Bring every switch to its intent. Returns at once."""
+        for name, connection in self._connections.items():
+            connection.set_intent(intents[name], version)
+
+    def set_term(self, term: int) -> None:
+        """Open later sessions with this election id."""
+        for connection in self._connections.values():
+            connection.set_term(term)
+
+    def _on_event(self, event: SwitchEvent) -> None:
+        self._count(event)
+        self._submit(event)
+        seen = self._connections[event.switch].snapshot()
+        refused = self._refused.get(event.switch, 0)
+        self._metrics.count(
+            facts.EntriesCounted(event.switch, seen.entries or 0, seen.wanted_entries, seen.foreign_entries, refused)
+        )
+
+    def _count(self, event: SwitchEvent) -> None:
+        """Tell metrics and the log what a connection says."""
+        match event:
+            case SwitchChanged(switch, state, problem):
+                self._metrics.count(facts.SwitchInState(switch, state))
+                if state == "ready":
+                    self._unready_since.pop(switch, None)
+                else:
+                    self._unready_since.setdefault(switch, time.monotonic())
+                # A change of the plan passes through these two states on every switch.
+                usual = state in ("writing", "ready") and switch not in self._troubled
+                if problem:
+                    self._troubled.add(switch)
+                elif state == "ready":
+                    self._troubled.discard(switch)
+                say = log.warning if problem else log.debug if usual else log.info
+                say("switch", switch=switch, state=state, problem=problem)
+            case SwitchConnected(switch):
+                self._metrics.count(facts.SwitchSessionOpened(switch))
+            case Acknowledged(switch, _, encoding_s, rpc_s, inserts, modifies, deletes):
+                self._refused[switch] = 0
+                self._metrics.count(facts.IntentWritten(switch, inserts, modifies, deletes, encoding_s + rpc_s))
+            case IntentRefused(switch, problem, version, entries):
+                self._refused[switch] = entries
+                log.error("part of the intent refused", switch=switch, plan=version, problem=problem)
+            case PortsUnwatched(switch, problem):
+                lost = "its ports are not watched: plans do not lead around links of ports that are down"
+                log.warning(lost, switch=switch, problem=problem)
+            case DriftRepaired(switch, count):
+                self._metrics.count(facts.SwitchAudited(switch, count))
+                if count:
+                    log.warning("drift repaired", switch=switch, entries=count)
+
+
+def _endpoint(config: ServiceConfig, switch: SwitchConfig) -> Endpoint:
+    fabric, target = config.fabric, TARGETS[switch.target]
+    rates = {port: fabric.rate_bps[node, to] for (node, to), port in fabric.port_to.items() if node == switch.name}
+    return Endpoint(
+        name=switch.name,
+        address=switch.address,
+        device_id=switch.device_id,
+        program=target.program(switch.options),
+        target=switch.target,
+        tls=switch.tls,
+        queues=target.queue_driver(switch.options, Site(switch.name, rates)),
+        owner=owner_of(config.name),
+        session=target.session_factory(switch.options),
+    )

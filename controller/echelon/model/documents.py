@@ -1,0 +1,542 @@
+"""Reading files that people write: YAML in, checked models or one kind of error out.
+
+Every error is one line, ``FILE: PATH.OF.KEY: reason (what to do)``, fit to be shown as it is. Models derive from
+`Section`. A check that pydantic cannot express raises `problem`, which carries the path of the key below the model that
+found it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, ClassVar, Self, TypeVar
+
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from echelon.model.errors import Code, CodedError
+from echelon.model.quantities import (
+    MAX_TEXT,
+    QuantityError,
+    duration_s,
+    duration_text,
+    rate_bps,
+    rate_text,
+    shown,
+    size_bytes,
+    size_text,
+)
+
+MAX_DOCUMENT_BYTES = 4 << 20
+"""The size of the largest file that is read; a larger one is certainly a mistake."""
+
+MAX_DEPTH = 64
+"""Greatest depth of nested lists and mappings."""
+MAX_CHOICES = 16
+"""Greatest number of known names that an error lists, and of unknown keys of a mapping that are explained."""
+MAX_NAMED = 5
+"""Number of unknown keys that are named where there are more."""
+
+Key = str | int
+"""One step of the path of a key: a name in a mapping or an index (from 0) in a list."""
+
+
+class DocumentError(CodedError):
+    """A fault in a file, described for the person who wrote it."""
+
+    code: Code = "invalid-value"
+
+    def __init__(self, file: str, path: str, reason: str, *, code: Code | None = None) -> None:
+        super().__init__(file, path, reason, code=code)
+        self.file = file
+        """The file as the user named it."""
+        self.path = path
+        """Path of the key, like ``jobs[0].pipeline.activation``, or a line and column. Empty: the file as a whole."""
+        self.reason = reason
+        """The mistake, and in brackets its remedy."""
+        self.others: tuple[DocumentError, ...] = ()
+        """The further mistakes of the document, where they are known."""
+
+    def __str__(self) -> str:
+        return " ".join(": ".join(part for part in (self.file, self.path, self.reason) if part).split())
+
+
+def problem(reason: str, *at: Key, code: Code = "invalid-value") -> PydanticCustomError:
+    """Return an error for a validator to raise about the key `at`, relative to the model or value it validates."""
+    return PydanticCustomError(code, "{reason}", {"reason": reason, "at": at, "code": code})
+
+
+def refuse(faults: Iterable[PydanticCustomError]) -> None:
+    """Raise all faults that a validator of a model has found, if there are any."""
+    found = [InitErrorDetails(type=fault, input=None) for fault in faults]
+    if found:
+        raise ValidationError.from_exception_data("document", found)
+
+
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return what to write instead of the unknown `word`: the nearest of the `known` words, or all of them."""
+    choices = list(known)
+    if near := _nearest(word, choices):
+        return f"did you mean '{near[0]}'?"
+    if len(choices) > MAX_CHOICES:
+        choices[MAX_CHOICES:] = ["..."]
+    return f"known: {', '.join(choices) or 'none'}"
+
+
+def _nearest(word: str, known: Iterable[str]) -> list[str]:
+    """Return the known word that is most similar to `word`, or none."""
+    # Nothing is similar to a word of that length, and the search would be slow.
+    return difflib.get_close_matches(word, [*known], n=1, cutoff=0.6) if len(word) <= MAX_TEXT else []
+
+
+class Section(BaseModel):
+    """A mapping in a document. It refuses unknown keys, and describes a required key that is missing."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_keys(cls, data: object, validate: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(data, Mapping):
+            return validate(data)
+        if data.keys() <= cls.model_fields.keys() and data.keys() >= _required(cls):
+            return validate(data)
+        unknown = [str(key) for key in data if key not in cls.model_fields]
+        if len(unknown) > MAX_CHOICES:
+            # Each explanation takes a millisecond, and nobody reads so many.
+            named = ", ".join(map(shown, unknown[:MAX_NAMED]))
+            reason = f"has {len(unknown)} unknown keys, {named} and {len(unknown) - MAX_NAMED} more (remove them)"
+            faults, meant = [problem(reason, code="unknown-key")], set[str]()
+        else:
+            meant = {near for key in unknown for near in _nearest(key, cls.model_fields)}
+            faults = [
+                problem(f"unknown key ({suggestion(key, cls.model_fields)})", key, code="unknown-key")
+                for key in unknown
+            ]
+        faults += [
+            problem(f"is missing (give {field.description})", key, code="missing-key")
+            for key, field in cls.model_fields.items()
+            if field.is_required() and key not in data and key not in meant
+        ]
+        try:
+            validate({key: value for key, value in data.items() if key in cls.model_fields})
+        except ValidationError as error:
+            others = [_again(details) for details in error.errors(include_url=False) if details["type"] != "missing"]
+        else:
+            others = []
+        own = [InitErrorDetails(type=fault, input=data) for fault in faults]
+        raise ValidationError.from_exception_data(cls.__name__, [*own, *others])
+
+
+@cache
+def _required(section: type[Section]) -> frozenset[str]:
+    return frozenset(key for key, field in section.model_fields.items() if field.is_required())
+
+
+S = TypeVar("S", bound=Section)
+
+
+STANDARD_INPUT = "standard input"
+"""The name of standard input in errors."""
+
+
+def read_document(path: str | Path) -> dict[str, object]:
+    """Return the mapping in the YAML file `path`. Raises `DocumentError`."""
+    file = str(path)
+    with _opened(path) as stream:
+        return _mapping(_loaded(stream, file, lambda text: yaml.load(text, _Loader)), file)
+
+
+def read_documents(path: str | Path) -> dict[str, dict[str, object]]:
+    """Return the mappings in a YAML file, which ``---`` separates, by their names in errors. Raises `DocumentError`.
+
+    The path ``-`` is standard input. Empty documents are left out, unless there is nothing else.
+    """
+    file = STANDARD_INPUT if str(path) == "-" else str(path)
+    with nullcontext(sys.stdin.buffer) if str(path) == "-" else _opened(path) as stream:
+        found = _loaded(stream, file, lambda text: list(yaml.load_all(text, _Loader)))
+    full = {number: data for number, data in enumerate(found, 1) if data is not None}
+    if not full:
+        _mapping(None, file)
+    names = {number: f"{file}, document {number}" if len(found) > 1 else file for number in full}
+    return {names[number]: _mapping(data, names[number]) for number, data in full.items()}
+
+
+@contextmanager
+def _opened(path: str | Path) -> Iterator[BinaryIO]:
+    try:
+        with Path(path).open("rb") as stream:
+            yield stream
+    except OSError as error:
+        raise DocumentError(
+            str(path), "", f"{error.strerror or error} (check the path)", code="unreadable-file"
+        ) from None
+
+
+def _loaded(stream: BinaryIO, file: str, load: Callable[[str], T]) -> T:
+    """Return what `load` makes of the text. Raises `DocumentError`."""
+    raw = stream.read(MAX_DOCUMENT_BYTES + 1)
+    if len(raw) > MAX_DOCUMENT_BYTES:
+        raise DocumentError(
+            file,
+            "",
+            f"is larger than {MAX_DOCUMENT_BYTES >> 20} MiB (check that it is the right file)",
+            code="too-large",
+        )
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DocumentError(
+            file, "", f"byte {error.start} is not UTF-8 text (save the file as UTF-8)", code="not-utf8"
+        ) from None
+    try:
+        _check_depth(text)
+        return load(text)
+    except yaml.MarkedYAMLError as error:
+        raise DocumentError(file, _position(error), _yaml_reason(error), code=_yaml_code(error)) from None
+    except yaml.reader.ReaderError as error:
+        reason = f"{shown(chr(error.character))} does not belong in a text (remove it)"
+        raise DocumentError(file, f"character {error.position}", reason, code="bad-syntax") from None
+    except ValueError as error:  # a date that does not exist, an integer of more digits than Python reads
+        raise DocumentError(
+            file, "", f"holds a value that YAML cannot read: {error} (quote it)", code="bad-syntax"
+        ) from None
+
+
+def _mapping(data: object, file: str) -> dict[str, object]:
+    if data is None:
+        raise DocumentError(file, "", "is empty (a mapping of keys to values is expected)", code="empty-document")
+    if not isinstance(data, dict):
+        raise DocumentError(
+            file, "", f"is a {_yaml_type(data)} (a mapping of keys to values is expected)", code="not-a-mapping"
+        )
+    return data
+
+
+def parse_document(model: type[S], data: object, file: str, context: Mapping[str, object] | None = None) -> S:
+    """Return `data` as a `model`. Raises `DocumentError` for the first fault in `file`, which has the others, too."""
+    try:
+        return model.model_validate(data, context=None if context is None else dict(context))
+    except ValidationError as error:
+        raise _first(file, error.errors(include_url=False)) from None
+
+
+def _first(file: str, faults: Sequence[ErrorDetails]) -> DocumentError:
+    # A list whose items are all at fault counts as too short.
+    inner = {fault["loc"][:-depth] for fault in faults for depth in range(1, len(fault["loc"]))}
+    kept = [fault for fault in faults if fault["type"] != "too_short" or fault["loc"] not in inner]
+    first, *others = [_document_error(file, fault) for fault in kept]
+    first.others = tuple(others)
+    return first
+
+
+def _document_error(file: str, error: ErrorDetails) -> DocumentError:
+    at: tuple[Key, ...] = error.get("ctx", {}).get("at", ())
+    # If a key itself is at fault, pydantic appends a step that is not a key.
+    place = error["loc"][:-1] if error["loc"][-1:] == ("[key]",) else error["loc"]
+    return DocumentError(file, path_text((*place, *at)), _reason(error), code=_code(error))
+
+
+def path_text(path: Iterable[Key]) -> str:
+    """Return a path of keys as people write it: ``("jobs", 0, "data")`` is ``jobs[0].data``."""
+    text = ""
+    for key in path:
+        if isinstance(key, int):
+            text += f"[{key}]"
+        else:
+            # A key may be any text, also control characters for the terminal, or pages.
+            word = key if key.isprintable() and len(key) <= MAX_TEXT else shown(key)
+            text += f".{word}" if text else word
+    return text
+
+
+# --- values in files ---------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+def _positive(parse: Callable[[object], T]) -> Callable[[object], T]:
+    def check(value: object) -> T:
+        parsed = parse(value)
+        if parsed == 0:
+            raise QuantityError(f"{shown(value)} is zero (give more than 0)", code="too-small")
+        return parsed
+
+    return check
+
+
+def _one_or_list(parse: Callable[[object], T]) -> Callable[[object], T | tuple[T, ...]]:
+    """Return a validator of one value or a list of them. It names the faulty item; a union of types would not."""
+
+    def check(value: object) -> T | tuple[T, ...]:
+        if not isinstance(value, list | tuple):
+            return parse(value)
+        items: list[T] = []
+        for index, item in enumerate(value):
+            try:
+                items.append(parse(item))
+            except QuantityError as error:
+                raise problem(str(error), index, code=error.code) from None
+        return tuple(items)
+
+    return check
+
+
+def _written(text: Callable[[T], object]) -> PlainSerializer:
+    """Return a serializer of one value or a list, with which ``model_dump(mode="json")`` is a document again."""
+
+    def write(value: T | tuple[T, ...]) -> object:
+        return [text(item) for item in value] if isinstance(value, tuple) else text(value)
+
+    return PlainSerializer(write, when_used="json")
+
+
+def _real(value: object) -> Fraction:
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 10**9:  # False for NaN
+        # The file says the shortest decimal form of the float, not its binary value.
+        return Fraction(repr(value))
+    raise QuantityError(
+        f"{shown(value)} is not a number between -10^9 and 10^9 (write for example 0.5)", code="not-a-number"
+    )
+
+
+def _positive_real(value: object) -> Fraction:
+    parsed = _real(value)
+    if parsed <= 0:
+        raise QuantityError(f"{shown(value)} is not positive (give more than 0)", code="too-small")
+    return parsed
+
+
+def _named(pattern: str, words: str) -> Callable[[object], str]:
+    """Return a validator of a text that matches `pattern`; `words` say what that is."""
+    compiled = re.compile(pattern)
+
+    def check(value: object) -> str:
+        if not isinstance(value, str):
+            raise QuantityError(
+                f"{shown(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)", code="not-text"
+            )
+        if not compiled.fullmatch(value):
+            raise QuantityError(f"{shown(value)} is not {words}", code="not-a-name")
+        return value
+
+    return check
+
+
+def _schema(example: str) -> dict[str, Any]:
+    pattern = r"^\s*[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,2})?\s*([A-Za-zµ]\S*)?\s*$"
+    quantity = {"type": "string", "pattern": pattern, "maxLength": MAX_TEXT, "examples": [example]}
+    return {"anyOf": [quantity, {"const": 0}]}
+
+
+def _or_list(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [*schema["anyOf"], {"type": "array", "items": schema}]}
+
+
+_DURATION, _SIZE, _RATE = _schema("10 ms"), _schema("2.5 MB"), _schema("10 Mbit/s")
+_REAL = {"type": "number", "minimum": -(10**9), "maximum": 10**9}
+
+_AS_DURATION, _AS_SIZE, _AS_RATE = _written(duration_text), _written(size_text), _written(rate_text)
+_AS_REAL: PlainSerializer = _written(float)
+
+Duration = Annotated[Fraction, PlainValidator(duration_s), _AS_DURATION, WithJsonSchema(_DURATION)]
+"""Seconds; 0 or more."""
+PositiveDuration = Annotated[Fraction, PlainValidator(_positive(duration_s)), _AS_DURATION, WithJsonSchema(_DURATION)]
+Durations = Annotated[
+    Fraction | tuple[Fraction, ...],
+    PlainValidator(_one_or_list(duration_s)),
+    _AS_DURATION,
+    WithJsonSchema(_or_list(_DURATION)),
+]
+"""Seconds: one duration for all, or a list."""
+Size = Annotated[int, PlainValidator(_positive(size_bytes)), _AS_SIZE, WithJsonSchema(_SIZE)]
+"""Bytes; 1 or more."""
+Sizes = Annotated[
+    int | tuple[int, ...],
+    PlainValidator(_one_or_list(_positive(size_bytes))),
+    _AS_SIZE,
+    WithJsonSchema(_or_list(_SIZE)),
+]
+Rate = Annotated[int, PlainValidator(_positive(rate_bps)), _AS_RATE, WithJsonSchema(_RATE)]
+"""Bits per second; 1 or more."""
+Real = Annotated[Fraction, PlainValidator(_real), _AS_REAL, WithJsonSchema(_REAL)]
+PositiveReal = Annotated[
+    Fraction, PlainValidator(_positive_real), _AS_REAL, WithJsonSchema({**_REAL, "exclusiveMinimum": 0})
+]
+_NAME, _STEP_NAME = "[A-Za-z][A-Za-z0-9_-]{0,31}", "[A-Za-z][A-Za-z0-9_.-]{0,63}"
+NAME = re.compile(_NAME)
+Name = Annotated[
+    str,
+    PlainValidator(_named(_NAME, "a name (up to 32 letters, digits, '-', '_'; a letter first)")),
+    WithJsonSchema({"type": "string", "pattern": f"^{_NAME}$", "examples": ["h1"]}),
+]
+"""The name of a job, host, switch...: up to 32 letters, digits, '-' and '_'; a letter first."""
+StepName = Annotated[
+    str,
+    PlainValidator(_named(_STEP_NAME, "the name of a step (up to 64 letters, digits, '.', '-', '_'; a letter first)")),
+    WithJsonSchema({"type": "string", "pattern": f"^{_STEP_NAME}$", "examples": ["forward-l1-w1"]}),
+]
+"""The name of a step of a job: up to 64 letters, digits, '.', '-' and '_'; a letter first."""
+Count = Annotated[int, Field(strict=True, ge=1, le=10**6)]
+"""A whole number; 1 or more."""
+
+
+# --- from errors of the libraries to ours ----------------------------------------------------------------------------
+
+
+class _Loader(yaml.CSafeLoader):
+    """A loader that refuses what YAML allows: a key given twice (the last would win) and a key that is not text."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if key.tag == "tag:yaml.org,2002:merge":
+                    continue
+                if key.tag != "tag:yaml.org,2002:str":
+                    raise _fault(f"key {_key_text(key)} is not text (quote it)", key.start_mark, "not-text")
+                if key.value in seen:
+                    raise _fault(
+                        f"duplicate key {shown(key.value)} (keep one of them)", key.start_mark, "duplicate-key"
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _check_depth(text: str) -> None:
+    """Raise an error for nesting so deep that libyaml's recursive composer would run out of stack."""
+    said = f"is nested more than {MAX_DEPTH} deep (flatten it)"
+    depth = 0
+    try:
+        for event in yaml.parse(text, yaml.CSafeLoader):
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > MAX_DEPTH:
+                    raise _fault(said, event.start_mark, "nested-too-deep")
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+    except yaml.MarkedYAMLError as error:
+        # Recent versions of libyaml have a limit of their own, which they may meet while they look ahead.
+        if "nesting depth" in (error.problem or ""):
+            raise _fault(said, error.problem_mark, "nested-too-deep") from None
+        raise
+
+
+class _Fault(yaml.constructor.ConstructorError):
+    """A fault that this module refuses although YAML allows it."""
+
+    code: Code
+
+
+def _fault(reason: str, mark: Any, code: Code) -> _Fault:
+    fault = _Fault(None, None, reason, mark)
+    fault.code = code
+    return fault
+
+
+def _yaml_code(error: yaml.MarkedYAMLError) -> Code:
+    return error.code if isinstance(error, _Fault) else "bad-syntax"
+
+
+def _key_text(node: yaml.Node) -> str:
+    return shown(node.value) if isinstance(node, yaml.ScalarNode) else "that is a list or mapping"
+
+
+def _position(error: yaml.MarkedYAMLError) -> str:
+    mark = error.problem_mark or error.context_mark
+    return f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+
+
+def _yaml_reason(error: yaml.MarkedYAMLError) -> str:
+    reason = ", ".join(part for part in (error.context, error.problem) if part)
+    # Our own reasons already end with what to do.
+    return reason if reason.endswith(")") else f"{reason} (correct the YAML)"
+
+
+def _yaml_type(value: object) -> str:
+    named = {dict: "mapping", list: "list", str: "text", bool: "truth value", int: "number", float: "number"}
+    return named.get(type(value), "null" if value is None else type(value).__name__)
+
+
+def _again(error: ErrorDetails) -> InitErrorDetails:
+    """Return an error in the form in which it can be raised once more."""
+    context = error.get("ctx", {})
+    kind: str | PydanticCustomError = error["type"]
+    if "reason" in context:
+        kind = PydanticCustomError(context["code"], "{reason}", context)
+    return InitErrorDetails(type=kind, loc=error["loc"], input=error["input"], ctx=context)
+
+
+_CODES: Mapping[str, Code] = {
+    "int_type": "not-a-number",
+    "int_from_float": "not-a-number",
+    "int_parsing": "not-a-number",
+    "greater_than_equal": "too-small",
+    "less_than_equal": "too-large",
+    "int_parsing_size": "too-large",
+    "string_type": "not-text",
+    "literal_error": "not-allowed",
+    "tuple_type": "not-a-list",
+    "list_type": "not-a-list",
+    "model_type": "not-a-mapping",
+    "dict_type": "not-a-mapping",
+    "model_attributes_type": "not-a-mapping",
+    "too_short": "wrong-length",
+    "too_long": "wrong-length",
+}
+"""Our code for each type of error that pydantic reports."""
+
+
+def _code(error: ErrorDetails) -> Code:
+    context = error.get("ctx", {})
+    if "code" in context:
+        code: Code = context["code"]
+        return code
+    raised = context.get("error")
+    return raised.code if isinstance(raised, CodedError) else _CODES.get(error["type"], "invalid-value")
+
+
+def _reason(error: ErrorDetails) -> str:
+    context, value = error.get("ctx", {}), error["input"]
+    if "reason" in context:
+        return str(context["reason"])
+    match error["type"]:
+        case "value_error":
+            return str(context["error"])
+        case "int_type" | "int_from_float" | "int_parsing":
+            return f"{shown(value)} is not a whole number (write for example 3)"
+        case "greater_than_equal":
+            return f"{shown(value)} is too small (give {context['ge']} or more)"
+        case "less_than_equal" | "int_parsing_size":
+            return f"{shown(value)} is too large (give {context.get('le', 'a smaller number')} or less)"
+        case "string_type":
+            return f"{shown(value)} is not text (YAML reads it as a {_yaml_type(value)}: quote it)"
+        case "literal_error":
+            return f"{shown(value)} is not allowed (use {context['expected']})"
+        case "tuple_type" | "list_type":
+            return f"{shown(value)} is not a list (write it as [a, b])"
+        case "model_type" | "dict_type" | "model_attributes_type":
+            return f"{shown(value)} is not a mapping (write it as {{key: value}})"
+        case "too_short":
+            return f"has {context['actual_length']} items (give at least {context['min_length']})"
+        case "too_long":
+            return f"has {context['actual_length']} items (give at most {context['max_length']})"
+        case _:
+            return f"{error['msg'][0].lower()}{error['msg'][1:]} (correct the value)"

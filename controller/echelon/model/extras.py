@@ -1,0 +1,66 @@
+"""What comes with the package or beside it.
+
+An extra brings what a command imports, or a plug-in that the base does not have. `shipped` has the files beside the
+code: examples, topologies, P4 sources and the compiled programs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_SERVICE = ("fastapi", "httpx", "prometheus_client", "pyroute2", "starlette", "structlog", "uvicorn")
+
+EXTRAS = {
+    **dict.fromkeys(_SERVICE, "service"),
+    "matplotlib": "plot",
+    "numpy": "plot",
+    "pandas": "pandas",
+    "distributed": "cluster",
+    "aetcd": "etcd",
+    "thriftpy2": "bmv2",
+    "torch": "torch",
+}
+"""The extra that has a package, by the name under which it is imported."""
+
+_STUDY = ("advise", "coflows", "evaluate", "experiment", "job.new", "place", "sweep", "traffic.receive", "traffic.send")
+PLUG_INS = {
+    "echelon.commands": {
+        **dict.fromkeys(_STUDY, "study"),
+        **dict.fromkeys(("agent", "capture"), "torch"),
+        "aggregation": "aggregation",
+        "import": "importers",
+        "topology": "topoopt",
+        "view": "web",
+    },
+    "echelon.files": dict.fromkeys(("coflows", "rows", "sweep"), "study"),
+    "echelon.plots": {"sweep.slowdowns": "study"},
+    "echelon.stores": {"etcd": "etcd"},
+    "echelon.targets": {"tofino": "tofino"},
+    "echelon.workers": {"program": "torch"},
+}
+"""The extra that brings a plug-in, by entry-point group and name."""
+
+
+def plug_in(group: str, name: str) -> str | None:
+    """Return the line that says how to install the plug-in `name` of an entry-point group; None: there is none."""
+    extra = PLUG_INS[group].get(name)
+    if extra is None:
+        return None
+    return f"'{name.replace('.', ' ')}' is in the plug-in echelon-{extra} (run: pip install 'echelon-p4[{extra}]')"
+
+
+def how_to_install(error: ImportError) -> str | None:
+    """Return the line that says what is missing and how to install it; None: it is in no extra."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return None
+    return f"{package} is not installed (run: pip install 'echelon-p4[{EXTRAS[package]}]')"
+
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+def shipped() -> Path:
+    """Return the directory that has `examples`, `topologies` and `p4src`, in an installed package or in a checkout."""
+    installed = _PACKAGE / "_shipped"
+    return installed if installed.is_dir() else _PACKAGE.parent.parent

@@ -1,0 +1,340 @@
+"""The fabric: hosts, switches, links and their capacities, port numbers and addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import chain, product
+from typing import TYPE_CHECKING
+
+from echelon.model.errors import Code, CodedError
+
+if TYPE_CHECKING:
+    import networkx
+
+Path = tuple[str, ...]
+"""Nodes from source to destination, both included. Of a flow among several hosts
+(`echelon.model.jobs.graph.Flow.among`), branches of a tree with `BREAK` between them: from each sender up to the root
+or an earlier branch, then down to each receiver from the root or an earlier branch."""
+BREAK = ""
+"""No link leads over it."""
+
+
+def root_of(path: Path) -> str:
+    """Return the root of a tree: where the first branch ends."""
+    return path[path.index(BREAK) - 1]
+
+
+class NoRouteError(CodedError, ValueError):
+    """A node is unknown, or no path connects two nodes.
+
+    Length is the number of hops. No path leads through a host.
+    """
+
+    code: Code = "no-route"
+
+    def __init__(self, reason: str, job: str | None = None, *, code: Code | None = None) -> None:
+        super().__init__(reason, code=code)
+        self.job = job
+        """The job whose connection has no path, if it is a job's."""
+
+
+class ShortestPaths:
+    """The shortest paths of one fabric, found when they are first needed.
+
+    `otherwise` has the paths of what these links do not connect.
+    """
+
+    def __init__(
+        self,
+        hosts: Collection[str],
+        switches: Collection[str],
+        links: Iterable[tuple[str, str]],
+        otherwise: ShortestPaths | None = None,
+    ) -> None:
+        self.nodes = {*hosts, *switches}
+        self._otherwise = otherwise
+        self._hosts, self._switches = hosts, switches
+        self._edges: dict[str, tuple[str, ...]] = {}
+        """The edge switches of each host, sorted."""
+        between = []
+        for one, other in links:
+            if one in hosts or other in hosts:
+                host, edge = (one, other) if one in hosts else (other, one)
+                self._edges[host] = tuple(sorted((*self._edges.get(host, ()), edge)))
+            else:
+                between.append((one, other))
+        self._graph = graph_of(switches, between)
+        self._hops_left: dict[str, dict[str, int]] = {}
+        """The distances to each edge switch, of every switch that has a path to it."""
+        self._paths: dict[tuple[tuple[str, ...], tuple[str, ...]], tuple[Path, ...]] = {}
+        self._of_trees: dict[Sequence[str], tuple[Path, ...]] = {}
+
+    def switches(self, *ends: str) -> tuple[Path, ...]:
+        """Return what is between the ends of each of the shortest paths between two hosts, sorted, or of each of the
+        trees among several. Raises `NoRouteError`."""
+        try:
+            return self._trees(ends) if len(ends) > 2 else self._connected(*ends)
+        except NoRouteError:
+            if self._otherwise is None:
+                raise
+            return self._otherwise.switches(*ends)
+
+    def _connected(self, src: str, dst: str) -> tuple[Path, ...]:
+        for one, other in ((src, dst), (dst, src)):
+            if one not in self.nodes:
+                raise NoRouteError(f"'{one}' is not a node of the fabric", code="unknown-node")
+            if one not in self._edges:
+                raise NoRouteError(f"there is no path from '{one}' to '{other}': its link is drained or missing")
+        edges = (self._edges[src], self._edges[dst])
+        if edges not in self._paths:
+            found = sorted((path for pair in product(*edges) for path in self._find(*pair)), key=len)
+            self._paths[edges] = tuple(sorted(path for path in found if len(path) == len(found[0])))
+        if not self._paths[edges]:
+            raise NoRouteError(f"there is no path from '{src}' to '{dst}'")
+        return self._paths[edges]
+
+    def _trees(self, ends: Sequence[str]) -> tuple[Path, ...]:
+        """Return the trees of shortest paths to each switch that is as near as any to the farthest of the hosts."""
+        if ends not in self._of_trees:
+            for host in ends:
+                self._connected(ends[0], host)
+                if len(self._edges[host]) > 1:
+                    raise NoRouteError(f"'{host}' has several links, and trees end at hosts with one (use a ring)")
+            edges = {self._edges[host][0] for host in ends}
+            reach = {root: max(self._distances(edge)[root] for edge in edges) for root in self._distances(min(edges))}
+            roots = sorted(root for root, hops in reach.items() if hops == min(reach.values()))
+            self._of_trees[ends] = tuple(self._tree(root, ends)[1:-1] for root in roots)
+        return self._of_trees[ends]
+
+    def _tree(self, root: str, ends: Sequence[str]) -> Path:
+        def way(host: str) -> Path:
+            """Return the way up to the root; ways that meet go on together."""
+            path = [host, *self._edges[host]]
+            while path[-1] != root:
+                path.append(self._nearer(path[-1], root)[0])
+            return tuple(path)
+
+        ways = [way(host) for host in dict.fromkeys(ends[:-1] if ends[0] == ends[-1] else ends[:1])]
+        branches = [*_joined(ways, at_end=True), *_joined([way(host)[::-1] for host in ends[1:]], at_end=False)]
+        return tuple(chain(branches[0], *((BREAK, *branch) for branch in branches[1:])))
+
+    def kept(self, path: Path | None, *ends: str) -> Path:
+        """Return `path` if it is one of the shortest, otherwise an empty path. Raises `NoRouteError`."""
+        paths = self.switches(*ends)
+        return path if path is not None and path[1:-1] in paths else ()
+
+    @cached_property
+    def edges(self) -> Sequence[str]:
+        """Return the switches that have hosts, sorted."""
+        return sorted({edge for edges in self._edges.values() for edge in edges})
+
+    def between(self, first: str, last: str) -> tuple[Path, ...]:
+        """Return the shortest paths between two switches, sorted; none if they are not connected."""
+        pair = (first,), (last,)
+        if pair not in self._paths:
+            self._paths[pair] = tuple(self._find(first, last))
+        return self._paths[pair]
+
+    def next_hops(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        """Return the neighbours of every switch on its shortest paths to every host, by (switch, host).
+
+        Neighbours are sorted; the tuple is empty where there is no path.
+        """
+        out: dict[tuple[str, str], tuple[str, ...]] = dict.fromkeys(
+            ((switch, host) for host in self._hosts for switch in self._switches), ()
+        )
+        towards: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {}
+        for host, edges in self._edges.items():
+            if edges not in towards:
+                hops_left: dict[str, int] = {}
+                for edge in edges:
+                    for switch, hops in self._distances(edge).items():
+                        hops_left[switch] = min(hops, hops_left.get(switch, hops))
+                towards[edges] = {switch: self._closer(switch, hops_left) for switch in hops_left}
+            out.update(((switch, host), hops or (host,)) for switch, hops in towards[edges].items())
+        if self._otherwise is not None:
+            # Packets come nearer by each such hop, until they are at a switch with a better path, if there is any.
+            out = {place: out[place] or others for place, others in self._otherwise.next_hops().items()}
+        return out
+
+    def _find(self, first: str, last: str) -> Iterator[Path]:
+        """Yield the paths between two switches in lexicographic order."""
+        if first not in self._distances(last):
+            return
+        paths: list[Path] = [(first,)]
+        while paths:
+            path = paths.pop()
+            if path[-1] == last:
+                yield path
+            paths += [(*path, other) for other in reversed(self._nearer(path[-1], last))]
+
+    def _nearer(self, switch: str, last: str) -> tuple[str, ...]:
+        return self._closer(switch, self._distances(last))
+
+    def _closer(self, switch: str, hops_left: Mapping[str, int]) -> tuple[str, ...]:
+        return tuple(sorted(other for other in self._graph[switch] if hops_left[other] == hops_left[switch] - 1))
+
+    def _distances(self, last: str) -> dict[str, int]:
+        import networkx
+
+        if last not in self._hops_left:
+            self._hops_left[last] = dict(networkx.single_source_shortest_path_length(self._graph, last))
+        return self._hops_left[last]
+
+
+def _joined(ways: Iterable[Path], *, at_end: bool) -> Iterator[Path]:
+    """Yield of each way the part that no earlier one has; ways have their ends in common, or their beginnings."""
+    seen: set[str] = set()
+    for way in ways:
+        own = sum(node not in seen for node in way)
+        yield way[: own + 1] if at_end else way[-own - 1 :]
+        seen.update(way)
+
+
+def graph_of(nodes: Iterable[str], links: Iterable[tuple[str, str]]) -> networkx.Graph[str]:
+    """Return a graph of these nodes and links."""
+    import networkx  # on first use, because it takes longer to import than most commands take to run
+
+    graph: networkx.Graph[str] = networkx.Graph()
+    graph.add_nodes_from(nodes)
+    graph.add_edges_from(links)
+    return graph
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """An end host; all its interfaces have these addresses."""
+
+    name: str
+    ipv4: str
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A switch and its P4Runtime device id."""
+
+    name: str
+    device_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class LinkEnd:
+    """One end of a link: a port of a node."""
+
+    node: str
+    port: int
+    """The port number: from 1 on a switch, from 0 on a host."""
+
+
+@dataclass(frozen=True, slots=True)
+class CableLink:
+    """A full-duplex link."""
+
+    a: LinkEnd
+    b: LinkEnd
+    rate_bps: int
+    """The capacity of each direction, bits per second."""
+    delay_s: Fraction
+    """The propagation delay, seconds."""
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """Hosts and switches by name, and the links between them."""
+
+    name: str
+    hosts: Mapping[str, Host]
+    switches: Mapping[str, Switch]
+    cables: tuple[CableLink, ...]
+    drained: frozenset[frozenset[str]] = frozenset()
+    """Links, as pairs of nodes, that no path may use. They keep their ports and what is configured there."""
+    down: frozenset[frozenset[str]] = frozenset()
+    """Links that are used only between nodes without another path. Such a path needs no change when they are back, and
+    a controller that is cut off from all switches leaves all paths alone."""
+    paths: str = "kept"
+    """How connections get their paths (`echelon.model.fabric.choices`), where a policy leaves that open."""
+    roce_marks: tuple[int, ...] = ()
+    """The DSCP of packets of RoCE that leave each queue of a switch; empty: what their senders wrote."""
+
+    def without(self, links: Iterable[tuple[str, str]], down: Iterable[tuple[str, str]] = ()) -> Fabric:
+        """Return the same fabric with exactly these links drained, and these down.
+
+        Raises `ValueError` if two nodes are not linked.
+        """
+        drained, failed = (frozenset(frozenset(link) for link in these) for these in (links, down))
+        for link in drained | failed:
+            if tuple(link) not in self.rate_bps:
+                raise ValueError(f"{' and '.join(sorted(link))} are not linked in fabric {self.name}")
+        other = replace(self, drained=drained, down=failed)
+        # What does not depend on drained links is computed once, and stays the same object for those who compare it.
+        other.__dict__.update({name: getattr(self, name) for name in _WIRING})
+        return other
+
+    @cached_property
+    def usable_links(self) -> tuple[tuple[str, str], ...]:
+        """Return the links that are neither drained nor down, as pairs of nodes."""
+        links = ((c.a.node, c.b.node) for c in self.cables)
+        return tuple(link for link in links if frozenset(link) not in self.drained | self.down)
+
+    @cached_property
+    def rate_bps(self) -> Mapping[tuple[str, str], int]:
+        """Return the capacity of each directed link (node, next node), bits per second."""
+        out: dict[tuple[str, str], int] = {}
+        for c in self.cables:
+            out[c.a.node, c.b.node] = out[c.b.node, c.a.node] = c.rate_bps
+        return out
+
+    @cached_property
+    def delay_s(self) -> Mapping[tuple[str, str], float]:
+        """Return the propagation delay of each directed link (node, next node), seconds."""
+        out: dict[tuple[str, str], float] = {}
+        for c in self.cables:
+            out[c.a.node, c.b.node] = out[c.b.node, c.a.node] = float(c.delay_s)
+        return out
+
+    @cached_property
+    def capacity_Bps(self) -> Mapping[tuple[str, str], Fraction]:  # noqa: N802
+        """Return the capacity of each directed link (node, next node), bytes per second."""
+        rates = {rate: Fraction(rate, 8) for rate in set(self.rate_bps.values())}
+        return {link: rates[rate] for link, rate in self.rate_bps.items()}
+
+    @cached_property
+    def port_to(self) -> Mapping[tuple[str, str], int]:
+        """Return, by (node, neighbour), the port of the node that leads to the neighbour."""
+        out: dict[tuple[str, str], int] = {}
+        for c in self.cables:
+            out[c.a.node, c.b.node] = c.a.port
+            out[c.b.node, c.a.node] = c.b.port
+        return out
+
+    @cached_property
+    def ports(self) -> Mapping[str, Mapping[int, str]]:
+        """Return, by node, its ports and the node at the other end of each."""
+        out: dict[str, dict[int, str]] = {name: {} for name in (*self.hosts, *self.switches)}
+        for (node, other), port in self.port_to.items():
+            out[node][port] = other
+        return out
+
+    @cached_property
+    def neighbour(self) -> Mapping[tuple[str, int], str]:
+        """Return the node at the other end of each (node, port)."""
+        return {(n, p): m for (n, m), p in self.port_to.items()}
+
+    @cached_property
+    def shortest_paths(self) -> ShortestPaths:
+        """Return the shortest paths; those over links that are down are for nodes without any other path."""
+        otherwise = replace(self, down=frozenset()).shortest_paths if self.down else None
+        return ShortestPaths(self.hosts, self.switches, self.usable_links, otherwise)
+
+    @cached_property
+    def next_hops(self) -> Mapping[tuple[str, str], tuple[str, ...]]:
+        """Return the neighbours of a switch on its shortest paths to a host, by (switch, host); none if no path."""
+        return self.shortest_paths.next_hops()
+
+
+_WIRING = ("rate_bps", "delay_s", "capacity_Bps", "port_to", "ports", "neighbour")
+"""Properties that do not depend on which links are drained or down."""

@@ -1,0 +1,140 @@
+"""Expert parallelism: the experts of a mixture-of-experts layer are divided over ranks, which exchange tokens.
+
+Source: Lepikhin et al., GShard: Scaling Giant Models with Conditional Computation and Automatic Sharding, ICLR '21,
+sections 2.2 and 3.2. In each layer every rank computes the attention for its own tokens, sends each token to the rank
+that has its expert (dispatch, an all-to-all), the experts compute, and the results go back (combine, an all-to-all).
+The backward pass goes through the same steps in reverse order and exchanges as many bytes.
+
+* **Imbalance.** `load` says how many tokens each rank of a group gets, relative to the others: as many times more bytes
+  go to it and come back, and as many times longer its experts compute. GShard's loss and capacity limit keep loads
+  near to equal; gates that are being trained do not (Hwang et al., Tutel, MLSys '23, Fig. 1).
+* The backward pass takes `BACKWARD` times as long to compute as the forward pass, because it has twice as many matrix
+  products.
+* Groups of experts may be replicated. Replicas of a rank all-reduce the gradients of its experts at the end.
+
+**Arrangement** (derived). Each exchange is a coflow: a rank goes on only when it has all its tokens, and the next
+exchange waits for that (EchelonFlow, Pan et al., HotNets '22, eq. 5). The last exchange forward and the first backward,
+between which nothing is computed, are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from echelon.model.documents import Duration, PositiveReal, Size, problem
+from echelon.model.jobs.algorithms import ALL_REDUCES, AllReduceName
+from echelon.model.jobs.combinators import Block, Step, collective, compute, parallel, replicate, series
+from echelon.model.jobs.paradigms.tensor import check_collective
+from echelon.model.jobs.ranked import Mesh, RankedParadigm
+
+BACKWARD = 2
+"""The time of the backward pass as a multiple of the forward pass."""
+
+
+class Expert(RankedParadigm):
+    """Expert parallelism; ranks are listed group by group, each group with all experts of every layer."""
+
+    examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "expert": {
+            "job": "mixtral",
+            "parallelism": "expert",
+            "workers": ["h1", "h2", "h3", "h4"],
+            "expert": {
+                "group": 4,
+                "layers": 2,
+                "attention": "10 ms",
+                "expert": "20 ms",
+                "tokens": "4 MB",
+                "load": [2, 1, 1, 1],
+            },
+        }
+    }
+    compute_times: ClassVar[frozenset[str]] = frozenset({"attention", "expert"})
+
+    group: Annotated[int, Field(strict=True, ge=2, le=10_000, description="how many ranks share the experts, e.g. 8")]
+    layers: Annotated[int, Field(strict=True, ge=1, le=1000, description="how many layers have experts, e.g. 16")]
+    attention: Annotated[Duration, Field(description="the forward time of what precedes the experts, e.g. 10 ms")]
+    expert: Annotated[Duration, Field(description="the forward time of a rank's experts at equal load, e.g. 20 ms")]
+    tokens: Annotated[Size, Field(description="the bytes that a rank routes in each all-to-all, e.g. 4 MB")]
+    load: Annotated[tuple[PositiveReal, ...], Field(min_length=2)] | None = None
+    """The relative load of each rank of a group. None: equal."""
+    gradient: Size | None = None
+    """The bytes that replicas of a rank's experts all-reduce; needed where there is more than one group."""
+    collective: AllReduceName = "ring"
+    """The algorithm of that all-reduce."""
+
+    def check_ranks(self, ranks: int) -> None:
+        groups, left_over = divmod(ranks, self.group)
+        if left_over or not groups:
+            raise problem(
+                f"{self.group} does not divide the {ranks} ranks (change workers or ranks_per_worker)",
+                "group",
+                code="wrong-length",
+            )
+        if self.load is not None and len(self.load) != self.group:
+            raise problem(
+                f"has {len(self.load)} values for a group of {self.group} (give one for each rank)",
+                "load",
+                code="wrong-length",
+            )
+        if groups > 1 and self.gradient is None:
+            reason = f"is missing ({groups} groups have replicas, which all-reduce it)"
+            raise problem(reason, "gradient", code="missing-key")
+        check_collective(self.collective, groups, False)
+
+    def rank_steps(self, ranks: int) -> int:
+        groups = ranks // self.group
+        exchanged = 4 * self.layers * ranks * self.group
+        summed = ALL_REDUCES[self.collective].step_count(groups, self.group) if groups > 1 else 0
+        return 4 * self.layers * ranks + exchanged + summed
+
+    def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
+        mesh = Mesh(ranks, {"group": len(ranks) // self.group, "expert": self.group})
+        groups = mesh.groups("expert")
+        load = self.load or (Fraction(1),) * self.group
+        shares = [each / sum(load) for each in load]
+        parts = tuple(round(share * self.tokens) for share in shares)
+        to_experts = (parts,) * self.group
+        from_experts = tuple((part,) * self.group for part in parts)
+
+        def exchange(name: str, matrix: tuple[tuple[int, ...], ...]) -> Block:
+            return parallel(
+                *(
+                    collective(f"{name}-g{g}", "all-to-all", group, self.tokens, matrix=matrix)
+                    for g, group in enumerate(groups, start=1)
+                )
+            )
+
+        def layer(direction: str, number: int) -> list[Block]:
+            suffix = f"{direction}-l{number}"
+            times = 1 if direction == "forward" else BACKWARD
+            # Backward, gradients of results go to the experts, and those of tokens come back.
+            matrices = (to_experts, from_experts) if direction == "forward" else (from_experts, to_experts)
+
+            def experts(place: int, rank: str) -> Block:
+                lasts_s = times * self.expert * self.group * shares[(place - 1) % self.group]
+                return compute(f"expert-{suffix}-w{place}", rank, lasts_s, direction)
+
+            return [
+                replicate(
+                    ranks,
+                    lambda i, rank: compute(f"attention-{suffix}-w{i}", rank, times * self.attention, direction),
+                ),
+                exchange(f"dispatch-{suffix}", matrices[0]),
+                replicate(ranks, experts),
+                exchange(f"combine-{suffix}", matrices[1]),
+            ]
+
+        numbers = range(1, self.layers + 1)
+        forward = [step for number in numbers for step in layer("forward", number)]
+        backward = [step for number in numbers for step in layer("backward", number)][::-1]
+        summed = (
+            collective(f"gradient-e{e}", "all-reduce", replicas, self.gradient or 1, self.collective)
+            for e, replicas in enumerate(mesh.groups("group"), start=1)
+            if len(replicas) > 1
+        )
+        return series(*forward, *backward, parallel(*summed)).nodes()

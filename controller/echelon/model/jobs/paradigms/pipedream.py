@@ -1,0 +1,115 @@
+"""PipeDream: a pipeline of mini-batches with stashed weights, whose stages may be replicated.
+
+`echelon.model.jobs.pipelines` explains the schedule and cites the paper. PipeDream empties its pipeline when
+training pauses, as at the end of an epoch. As an iteration of a job starts when the one before has finished, it is what
+PipeDream does between two pauses: `mini_batches` mini-batches without a flush, and then an empty pipeline. With one
+worker for each of p equal stages, the pipeline is full but for (p - 1) / (mini_batches + p - 1) of the time.
+
+EchelonFlows are derived from the graph (`echelon.model.jobs.arrangement`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from echelon.model.documents import Durations, Sizes, problem
+from echelon.model.jobs.algorithms import ALL_REDUCES, AllReduceName
+from echelon.model.jobs.combinators import Step
+from echelon.model.jobs.paradigms.tensor import check_collective
+from echelon.model.jobs.pipelines import ReplicatedStage, one_f_one_b_rr
+from echelon.model.jobs.ranked import RankedParadigm, value_of
+
+Replicas = Annotated[int, Field(strict=True, ge=1, le=100_000)]
+
+
+class PipeDream(RankedParadigm):
+    """A pipeline with stashed weights; `workers` are in the order of its stages.
+
+    A list has one value for each stage, or for each boundary between stages (`activation`, `gradient`). A single value
+    is for all.
+    """
+
+    examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "pipedream": {
+            "job": "vgg",
+            "parallelism": "pipedream",
+            "workers": ["h1", "h2", "h3", "h4"],
+            "pipedream": {
+                "replicas": [3, 1],
+                "mini_batches": 12,
+                "forward": ["180 ms", "20 ms"],
+                "backward": ["300 ms", "30 ms"],
+                "activation": "5 MB",
+                "parameters": "20 MB",
+            },
+        }
+    }
+    compute_times: ClassVar[frozenset[str]] = frozenset({"forward", "backward"})
+
+    replicas: Annotated[tuple[Replicas, ...], Field(min_length=1)] | None = None
+    """How many ranks replicate each stage. None: one each."""
+    mini_batches: Annotated[int, Field(strict=True, ge=1, le=100_000, description="how many mini-batches, e.g. 64")]
+    forward: Annotated[Durations, Field(description="the forward time of a stage per mini-batch, e.g. 10 ms")]
+    backward: Annotated[Durations, Field(description="the backward time of a stage per mini-batch, e.g. 20 ms")]
+    activation: Annotated[Sizes, Field(description="the bytes of a mini-batch between stages, e.g. 4 MB")]
+    gradient: Sizes | None = None
+    """The bytes per mini-batch in the backward direction. None: as `activation`."""
+    parameters: Sizes | None = None
+    """The bytes that the replicas of a stage all-reduce after each round; needed if there are replicas."""
+    collective: AllReduceName = "ring"
+    """The algorithm of these all-reduces."""
+
+    def check_ranks(self, ranks: int) -> None:
+        replicas = self._replicas(ranks)
+        stages = len(replicas)
+        if sum(replicas) != ranks:
+            raise problem(
+                f"add up to {sum(replicas)}, but there are {ranks} ranks (change replicas, workers or "
+                "ranks_per_worker)",
+                "replicas",
+                code="wrong-length",
+            )
+        for key in ("forward", "backward", "activation", "gradient", "parameters"):
+            value = getattr(self, key)
+            between = key in ("activation", "gradient")
+            wanted = stages - between
+            if isinstance(value, tuple) and len(value) != wanted:
+                of = "stage boundaries" if between else "stages"
+                raise problem(
+                    f"has {len(value)} values but there are {wanted} {of} (give one value or {wanted})",
+                    key,
+                    code="wrong-length",
+                )
+        if self.parameters is None and max(replicas) > 1:
+            raise problem("is missing (replicas all-reduce them)", "parameters", code="missing-key")
+        for workers in replicas:
+            check_collective(self.collective, workers, False)
+
+    def rank_steps(self, ranks: int) -> int:
+        algorithm, replicas = ALL_REDUCES[self.collective], self._replicas(ranks)
+        sums = (algorithm.step_count(each, -(-self.mini_batches // each)) for each in replicas if each > 1)
+        return self.mini_batches * 4 * len(replicas) + sum(sums)
+
+    def steps(self, ranks: Sequence[str]) -> tuple[Step, ...]:
+        replicas = self._replicas(len(ranks))
+        bounds = pairwise(accumulate(replicas, initial=0))
+        last = len(replicas) - 1
+        stages = [
+            ReplicatedStage(
+                ranks[first:behind],
+                value_of(self.forward, at),
+                value_of(self.backward, at),
+                value_of(self.activation, at) if at < last else 0,
+                value_of(self.gradient or self.activation, at) if at < last else 0,
+                value_of(self.parameters or 0, at),
+            )
+            for at, (first, behind) in enumerate(bounds)
+        ]
+        return one_f_one_b_rr(stages, self.mini_batches, self.collective).nodes()
+
+    def _replicas(self, ranks: int) -> tuple[int, ...]:
+        return (1,) * ranks if self.replicas is None else self.replicas

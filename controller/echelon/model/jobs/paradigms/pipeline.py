@@ -1,0 +1,106 @@
+"""Pipeline parallelism: one worker per stage of the model, and micro-batches that travel through all stages and back.
+
+The schedules are those of `echelon.model.jobs.pipelines`: GPipe and 1F1B. There is an EchelonFlow for each stage
+boundary and direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
+
+from pydantic import Field
+
+from echelon.model.documents import Durations, Sizes, problem
+from echelon.model.jobs.graph import IterationGraph
+from echelon.model.jobs.paradigm import Paradigm
+from echelon.model.jobs.pipelines import gpipe, one_f_one_b
+
+V = TypeVar("V")
+
+
+class _Schedule(NamedTuple):
+    build: Callable[..., IterationGraph]
+    forward_alone: bool
+    """Whether the iteration may be the forward pass alone."""
+
+
+SCHEDULES: Mapping[str, _Schedule] = {"gpipe": _Schedule(gpipe, True), "1f1b": _Schedule(one_f_one_b, False)}
+
+
+class Pipeline(Paradigm):
+    """A pipeline; `workers` are in the order of its stages.
+
+    A list has one value for each stage (compute) or each boundary between stages (data). A single value is for all.
+    """
+
+    examples: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "pipeline": {
+            "job": "bert",
+            "parallelism": "pipeline",
+            "workers": ["h1", "h2"],
+            "pipeline": {"micro_batches": 3, "forward": "1 s", "backward": ["2 s", "2 s"], "activation": "2.5 MB"},
+        }
+    }
+    compute_times: ClassVar[frozenset[str]] = frozenset({"forward", "backward"})
+
+    schedule: Literal["gpipe", "1f1b"] = "gpipe"
+    """gpipe: all forward passes, then all backward passes. 1f1b: alternately one forward and one backward."""
+    micro_batches: Annotated[int, Field(strict=True, ge=1, le=1000, description="how many micro-batches, e.g. 4")]
+    forward: Annotated[Durations, Field(description="the forward compute time per micro-batch, e.g. 1 s")]
+    activation: Annotated[Sizes, Field(description="the bytes per micro-batch between stages, e.g. 2.5 MB")]
+    backward: Durations | None = None
+    """The backward compute time per micro-batch, seconds. None: the iteration is the forward pass alone."""
+    gradient: Sizes | None = None
+    """Bytes per micro-batch in the backward direction. None: as `activation`. Needs `backward`."""
+
+    def flow_count(self, workers: int) -> int:
+        return (workers - 1) * self.micro_batches * (1 if self.backward is None else 2)
+
+    def connection_bytes(self, workers: int) -> int:
+        sizes = [*_each(self.activation, workers - 1)]
+        if self.gradient is not None:
+            sizes += _each(self.gradient, workers - 1)
+        return max(sizes) * self.micro_batches
+
+    def iteration(self, workers: Sequence[str]) -> IterationGraph:
+        stages = len(workers)
+        return SCHEDULES[self.schedule].build(
+            workers,
+            self.micro_batches,
+            forward_s=_each(self.forward, stages),
+            activation_bytes=_each(self.activation, stages - 1),
+            backward_s=None if self.backward is None else _each(self.backward, stages),
+            gradient_bytes=None if self.gradient is None else _each(self.gradient, stages - 1),
+        )
+
+    def check(self, workers: Sequence[str]) -> None:
+        stages = len(workers)
+        lists: list[tuple[str, Fraction | int | tuple[Fraction, ...] | tuple[int, ...] | None, int, str]] = [
+            ("forward", self.forward, stages, "stages"),
+            ("backward", self.backward, stages, "stages"),
+            ("activation", self.activation, stages - 1, "stage boundaries"),
+            ("gradient", self.gradient, stages - 1, "stage boundaries"),
+        ]
+        for key, value, wanted, of in lists:
+            if isinstance(value, tuple) and len(value) != wanted:
+                raise problem(
+                    f"has {len(value)} values but {stages} workers make {wanted} {of} (give one value or {wanted})",
+                    key,
+                    code="wrong-length",
+                )
+        if self.gradient is not None and self.backward is None:
+            raise problem(
+                "is given without 'backward' (add 'backward' or remove it)", "gradient", code="conflicting-key"
+            )
+        if self.backward is None and not SCHEDULES[self.schedule].forward_alone:
+            raise problem(
+                f"is missing ('{self.schedule}' alternates forward and backward: give its time)",
+                "backward",
+                code="missing-key",
+            )
+
+
+def _each(value: V | tuple[V, ...], count: int) -> tuple[V, ...]:
+    return value if isinstance(value, tuple) else (value,) * count

@@ -1,0 +1,331 @@
+"""The closed loop of one training job as a state machine without I/O: facts in, instructions out.
+
+The fluid simulator, the virtual fabric and real emulators drive the same machine. They tell it what finished and when;
+it says what starts now. It only stores the times it is given, so they may be of any type: exact seconds, integer
+nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Generic, Literal, TypeAlias, TypeVar, overload
+
+from echelon.model.jobs import analysis
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.allocation import Number
+
+T = TypeVar("T")
+"""A point in time, in the driver's unit."""
+T_co = TypeVar("T_co", covariant=True)
+"""The same, of records, which only their driver writes."""
+
+
+@dataclass(slots=True)
+class Span(Generic[T_co]):
+    """The start and finish of something (finish None: not yet)."""
+
+    start: T_co
+    finish: T_co | None = None
+
+
+@dataclass(slots=True)
+class IterationRecord(Generic[T_co]):
+    """The record of one iteration of a job. `finish` is None while it runs."""
+
+    iteration: int
+    """Counted from 1."""
+    start: T_co
+    finish: T_co | None = None
+    flows: dict[str, Span[T_co]] = field(default_factory=dict)
+    computes: dict[str, Span[T_co]] = field(default_factory=dict)
+    references: dict[str, T_co] = field(default_factory=dict)
+    """The reference time of each EchelonFlow: when the first of its flows started. That is the head flow, unless its
+    producer is late. Then the EchelonFlow is late from the start, and so ranks higher."""
+
+
+@dataclass(slots=True)
+class JobRecord(Generic[T_co]):
+    """All iterations of a job so far; the last may be unfinished."""
+
+    job: str
+    iterations: list[IterationRecord[T_co]] = field(default_factory=list)
+
+    @property
+    def finished(self) -> list[IterationRecord[T_co]]:
+        """Return the iterations that have finished."""
+        return [i for i in self.iterations if i.finish is not None]
+
+
+@overload
+def duration_s(record: IterationRecord[Fraction]) -> Fraction: ...
+
+
+@overload
+def duration_s(record: IterationRecord[Number]) -> Number: ...
+
+
+def duration_s(record: IterationRecord[Number]) -> Number:
+    """Return how long a finished iteration took, seconds. Raises `ValueError` if it has not finished."""
+    if record.finish is None:
+        raise ValueError(f"iteration {record.iteration} has not finished")
+    return record.finish - record.start
+
+
+@overload
+def tardiness_s(echelonflow: EchelonFlow, record: IterationRecord[Fraction]) -> Fraction: ...
+
+
+@overload
+def tardiness_s(echelonflow: EchelonFlow, record: IterationRecord[Number]) -> Number: ...
+
+
+def tardiness_s(echelonflow: EchelonFlow, record: IterationRecord[Number]) -> Number:
+    """Return the tardiness of an EchelonFlow in an iteration, seconds. Raises `ValueError` if a flow is unfinished."""
+    finish: dict[str, Number] = {}
+    for name in echelonflow.flows:
+        at = record.flows[name].finish if name in record.flows else None
+        if at is None:
+            raise ValueError(f"flow {name} has not finished in iteration {record.iteration}")
+        finish[name] = at
+    reference_s = record.references[echelonflow.name]
+    offsets_s = dict(zip(echelonflow.flows, echelonflow.offsets_s, strict=True))
+    return max(finish[name] - (reference_s + offsets_s[name]) for name in echelonflow.flows)
+
+
+@dataclass(frozen=True, slots=True)
+class StartCompute:
+    """A worker starts a compute unit; report `compute_finished` after `duration_s`."""
+
+    name: str
+    worker: str
+    duration_s: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class StartFlow:
+    """A flow starts; report `flow_finished` when its last byte has arrived."""
+
+    flow: Flow
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
+class IterationFinished(Generic[T]):
+    """All units and flows of an iteration have finished."""
+
+    iteration: int
+    start: T
+    finish: T
+
+
+Instruction: TypeAlias = StartCompute | StartFlow | IterationFinished[T]
+
+
+def _for_ever(iteration: int) -> bool:
+    return True
+
+
+class Turns:
+    """The order in which hosts send the flows of a job that sends in turn: that of their starts.
+
+    Of steps that start at once, the one that the job lists first goes first.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._in_turn = job.in_turn
+        names = [*(unit.name for unit in job.computes), *(flow.name for flow in job.flows)] if job.in_turn else ()
+        self._place = {name: place for place, name in enumerate(names)}
+        self._waiting: dict[str, deque[str]] = {}
+        """The flows that wait for their turn, by the host that sends another."""
+
+    def begins(self, step: ComputeUnit | Flow) -> bool:
+        """Return whether a step may start. A flow that may not waits for its turn."""
+        if not self._in_turn or isinstance(step, ComputeUnit):
+            return True
+        if step.src in self._waiting:
+            self._waiting[step.src].append(step.name)
+            return False
+        self._waiting[step.src] = deque()
+        return True
+
+    def behind(self, step: ComputeUnit | Flow | None, ready: list[str]) -> list[str]:
+        """Return what starts behind a step that has finished (None: another host's flow), where `ready` waited for it.
+
+        What has waited for its turn goes first.
+        """
+        if not self._in_turn:
+            return ready
+        waiting = self._waiting.pop(step.src) if isinstance(step, Flow) else ()
+        return [*waiting, *sorted(ready, key=self._place.__getitem__)]
+
+
+class JobExecution(Generic[T]):
+    """A job that runs iteration after iteration; each starts when the previous one has finished.
+
+    `delays` maps (worker, iteration) to the seconds by which the first unit that the worker starts in that iteration
+    takes longer (a straggler). `more(iteration)` says, before each iteration after the first, whether to start it.
+
+    Raises `ValueError` for a job that could never run: an unknown or repeated name, a cycle, nothing to do, or an
+    EchelonFlow of flows that the job does not have or that are in another EchelonFlow.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        delays: Mapping[tuple[str, int], Fraction] | None = None,
+        more: Callable[[int], bool] = _for_ever,
+    ) -> None:
+        self.job = job
+        self.record: JobRecord[T] = JobRecord(job.name)
+        self._delays = dict(delays or {})
+        self._more = more
+        self._order = analysis.topological_order(job)
+        if not self._order:
+            raise ValueError(f"job {job.name}: an iteration has neither compute units nor flows")
+        steps: tuple[ComputeUnit | Flow, ...] = (*job.computes, *job.flows)
+        self._steps = {step.name: step for step in steps}
+        self._followers: dict[str, list[str]] = {name: [] for name in self._order}
+        for name in self._order:
+            for before in self._steps[name].after:
+                self._followers[before].append(name)
+        self._echelonflow_of: dict[str, str] = {}
+        for echelonflow in job.echelonflows:
+            for name in echelonflow.flows:
+                if not isinstance(self._steps.get(name), Flow):
+                    raise ValueError(f"job {job.name}: EchelonFlow {echelonflow.name} has no flow {name} to hold")
+                if self._echelonflow_of.setdefault(name, echelonflow.name) != echelonflow.name:
+                    raise ValueError(f"job {job.name}: flow {name} is in two EchelonFlows")
+        self._missing: dict[str, int] = {}
+        self._running: set[str] = set()
+        self._turns = Turns(job)
+        self._unfinished = 0
+        self._delayed: set[str] = set()
+
+    def start(self, now: T) -> list[Instruction[T]]:
+        """Start iteration 1. Raises `ValueError` if the job has started before."""
+        if self.record.iterations:
+            raise ValueError(f"job {self.job.name} has started already")
+        return self._begin(1, now)
+
+    def compute_finished(self, name: str, now: T) -> list[Instruction[T]]:
+        """Record that a compute unit has finished. Raises `ValueError` if it was not running."""
+        return self._finished(name, now, self._current.computes)
+
+    def flow_finished(self, name: str, now: T) -> list[Instruction[T]]:
+        """Record that the last byte of a flow has arrived. Raises `ValueError` if the flow was not running."""
+        return self._finished(name, now, self._current.flows)
+
+    @property
+    def _current(self) -> IterationRecord[T]:
+        if not self.record.iterations:
+            raise ValueError(f"job {self.job.name} has not started")
+        return self.record.iterations[-1]
+
+    def _begin(self, iteration: int, now: T) -> list[Instruction[T]]:
+        self.record.iterations.append(IterationRecord(iteration, now))
+        self._missing = {name: len(self._steps[name].after) for name in self._order}
+        self._unfinished = len(self._steps)
+        self._delayed.clear()
+        return self._start_all((name for name in self._order if not self._steps[name].after), now)
+
+    def _start_all(self, names: Iterable[str], now: T) -> list[Instruction[T]]:
+        current = self._current
+        out: list[Instruction[T]] = []
+        for name in names:
+            step = self._steps[name]
+            if not self._turns.begins(step):
+                continue
+            self._running.add(name)
+            if isinstance(step, Flow):
+                current.flows[name] = Span(now)
+                echelonflow = self._echelonflow_of.get(name)
+                if echelonflow is not None:
+                    current.references.setdefault(echelonflow, now)
+                out.append(StartFlow(step, current.iteration))
+            else:
+                current.computes[name] = Span(now)
+                out.append(StartCompute(name, step.worker, self._duration_s(step)))
+        return out
+
+    def _duration_s(self, unit: ComputeUnit) -> Fraction:
+        if not self._delays or unit.worker in self._delayed:
+            return unit.duration_s
+        self._delayed.add(unit.worker)
+        delay_s = self._delays.get((unit.worker, self._current.iteration))
+        return unit.duration_s if delay_s is None else unit.duration_s + delay_s
+
+    def _finished(self, name: str, now: T, spans: dict[str, Span[T]]) -> list[Instruction[T]]:
+        if name not in self._running or name not in spans:
+            raise ValueError(f"job {self.job.name}: {name} finished but was not running")
+        self._running.remove(name)
+        spans[name].finish = now
+        self._unfinished -= 1
+        ready = []
+        for follower in self._followers[name]:
+            self._missing[follower] -= 1
+            if not self._missing[follower]:
+                ready.append(follower)
+        ready = self._turns.behind(self._steps[name], ready)
+        if self._unfinished:
+            return self._start_all(ready, now)
+        current = self._current
+        current.finish = now
+        following = current.iteration + 1
+        out: list[Instruction[T]] = [IterationFinished(current.iteration, current.start, now)]
+        if self._more(following):
+            out += self._begin(following, now)
+        return out
+
+
+Until: TypeAlias = Literal["all-done", "exactly"]
+"""The rule for a job that has finished its iterations before the others: it continues (``all-done``) or stops
+(``exactly``).
+"""
+
+
+class Completion:
+    """The progress of a run's jobs, and what follows from it.
+
+    `iterations` is the number that every job has to finish; None means that the run never ends by itself.
+
+    Virtual runs, runs on real hosts and the fluid simulator share this rule:
+
+    - A run is over when every job has finished the iterations that were asked for.
+    - Under ``all-done``, a job that is ahead begins further iterations until then, so that the load on the network
+    stays.
+    - Under ``exactly``, it stops after its own.
+    - Background and cross traffic last as long as the run and never prolong it.
+    """
+
+    def __init__(self, jobs: Iterable[str], iterations: int | None, until: Until = "all-done") -> None:
+        self._finished = dict.fromkeys(jobs, 0)
+        self._iterations = iterations
+        self._load_stays = until == "all-done"
+
+    def finish(self, job: str, iteration: int) -> None:
+        """Note that `job` has finished `iteration` (counted from 1)."""
+        self._finished[job] = iteration
+
+    def begins(self, job: str, iteration: int) -> bool:
+        """Return whether `job`, which has finished the iteration before, begins `iteration`.
+
+        It makes no difference whether `finish` has been called for the iteration before.
+        """
+        if self._iterations is None or iteration <= self._iterations:
+            return True
+        others = (finished for name, finished in self._finished.items() if name != job)
+        return self._load_stays and any(finished < self._iterations for finished in others)
+
+    @property
+    def reached(self) -> bool:
+        """Whether the run is over. A run without jobs is over at once."""
+        return self._iterations is not None and all(n >= self._iterations for n in self._finished.values())
+
+    @property
+    def common_iterations(self) -> int:
+        """The number of iterations that every job has finished; 0 for a run without jobs."""
+        return min(self._finished.values(), default=0)

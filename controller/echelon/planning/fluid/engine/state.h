@@ -1,0 +1,218 @@
+/* What the fluid engine is given, and its state.
+ *
+ * Times are seconds since the beginning of the run, rates are bytes per second.
+ */
+
+typedef unsigned long size_type;
+void *malloc(size_type size);
+void *calloc(size_type count, size_type size);
+void *realloc(void *old, size_type size);
+void free(void *old);
+
+#define QUEUES 8
+#define NEVER 1e300
+#define TOLERANCE 1e-9 /* the relative error of a rate, as in sharing.py */
+#define SAME_TIME 1e-12 /* events so close, as a part of the time, happen at once */
+#define GRAIN_BYTES (1.0 / (1 << 20))
+#define GRAINS 1e9 /* ranks closer than 1 / GRAINS count as equal */
+#define MOST_STALLED 1000
+
+enum { FIXED, THRESHOLDS, RELATIVE, ATTAINED, WINDOW };
+enum { DONE, PAUSED, RUNNING, NO_RATES, NO_VALIDITY, NO_MEMORY };
+enum { FLOW_ENDS, RATES_END, UNIT_ENDS, JOB_STARTS, BACKGROUND_STARTS };
+
+/* -- what the caller gives, and keeps for the life of the run ------------------------------------------------------ */
+
+typedef struct {
+    int links, jobs, groups, hosts, delays, background;
+    const double *capacity;
+    const int *node, *reverse;    /* by link: the node that it leaves; the link of the opposite direction, or -1 */
+    const int *first_step;        /* by job, and the number of steps at the end; steps are in topological order */
+    const double *start_s;        /* by job */
+    const double *compute_scale, *size_scale; /* by job: what its durations and sizes are multiplied by */
+    const int *in_turn;           /* by job */
+    const int *is_flow;           /* by step; so are the next five */
+    const double *amount;         /* seconds of a compute unit, bytes of a flow */
+    const int *host;              /* the host that computes or sends */
+    const int *place;             /* its place in the order in which the job lists its steps */
+    const int *missing;           /* the number of steps that it waits for */
+    const int *first_follower;    /* and the number of all followers at the end */
+    const int *followers;         /* the steps that wait for it */
+    const int *delayed_job, *delayed_host, *delayed_iteration;
+    const double *delay_s;
+    const double *background_start_s, *background_bytes, *background_most;
+    int iterations;               /* -1: until the time is up */
+    int load_stays;               /* whether jobs that are ahead go on */
+    double packet_bytes, acknowledging;
+    int window_full;
+    int keeps_spans;
+} Given;
+
+typedef struct {
+    int kind;
+    int lowest, highest;          /* FIXED: the queue is `lowest`; WINDOW: outside and inside */
+    int group;                    /* the owner of its state: an EchelonFlow's reference, or a group of bytes */
+    int first, count;             /* thresholds or steps in `numbers` */
+    int first_order;              /* ATTAINED: its queues in `orders` */
+    double offset_s, due_s, slope, left_s, head_start, alone_s, grain_s; /* THRESHOLDS and RELATIVE */
+    double period_s, begin_s, end_s;                                     /* WINDOW */
+} Ranking;
+
+typedef struct {
+    int rankings, paths, numbers_count, orders_count;
+    const Ranking *ranking;
+    const double *numbers;
+    const int *orders;
+    const int *ranking_of, *path_of;     /* by step, and then by background flow */
+    const int *first_link, *path_links;  /* by path, and the number of links at the end; the links of all paths */
+    const int *window_initial;           /* by path: packets in flight at first */
+    const int *has_queues;               /* by link; the next four have QUEUES of each link */
+    const int *level, *weight;
+    const double *most, *least;          /* the maximum and minimum share of a queue, as parts of the link */
+} Planned;
+
+/* -- state ----------------------------------------------------------------------------------------------------------
+ * */
+
+typedef struct PlanCopy PlanCopy;
+struct PlanCopy {
+    Planned of;
+    PlanCopy *before;
+};
+
+typedef struct Flow Flow;
+typedef struct Nearby Nearby;
+
+typedef struct {
+    int port;
+    int at;    /* the place of the flow in the port's list */
+    int queue;
+} Hop;
+
+struct Flow {
+    int job, step, iteration, background; /* `background`: its number, or -1 */
+    long sequence, version, seen;         /* versions go on when the object is used again: old events are outdated */
+    double size, left, start_s, since_s, rate, fastest, most; /* `most`: the constant rate of its sender, or -1 */
+    const Ranking *ranking;
+    const PlanCopy *plan;
+    double due_s, arranged_s;
+    int window, initial, gone, is_touched, present_at, held_up;
+    double opens_at;                      /* the sent bytes from which on its window is larger, or NEVER */
+    Nearby *nearby;
+    int hops, hops_room;
+    Hop *hop;
+    Flow *next;
+};
+
+typedef struct {
+    int group;
+    double bytes;
+} Counting; /* ranks that end when a group has sent so many more bytes */
+
+typedef struct {
+    double capacity, fastest, until_s;
+    int reverse, node, has_queues, limited, narrow;
+    int outdated, rated;
+    int level[QUEUES], weight[QUEUES];
+    double most[QUEUES], least[QUEUES];
+    long seen;
+    Flow **flow;
+    int flows, flows_room;
+    Counting *counting;
+    int countings, countings_room;
+    int number, queue_number[QUEUES]; /* scratch: their numbers while rates are shared, or -1 */
+} Port;
+
+struct Nearby { /* a neighbourhood: flows whose rates were set together */
+    Flow **flow;
+    Port **port;
+    int flows, flows_room, ports, ports_room, ended, expired;
+    long version;
+    Nearby *next;
+};
+
+typedef struct {
+    double time_s;
+    long order, version;
+    int what, number, step;
+    Flow *flow;
+    Nearby *nearby;
+} Event;
+
+typedef struct { /* what switches keep for an EchelonFlow's reference, a group of bytes, or a job's periods */
+    int reference_iteration;
+    double reference_start_s, reference_offset_s;
+    int iteration, active, active_room, nodes, nodes_room, begun;
+    Flow **flow;
+    int *node;
+    double *finished_bytes; /* by node */
+    double begun_s;
+    long ranked_at;
+    const Ranking *ranked_as;
+    int queue;
+    double until_bytes;
+} Group;
+
+typedef struct {
+    int iteration, finished, unfinished, remembered, has_late, is_running;
+    double delay_s, late_s;             /* memory */
+    int *waiting, waiting_count, waiting_room; /* flows that wait for their turn, in order */
+    double *ends;                       /* start and finish by iteration; -1: not yet */
+    int ends_room;
+    double *spans;                      /* start and finish by iteration and step; -1: not yet */
+    int spans_room;
+} Job;
+
+typedef struct {
+    unsigned long long size, first; /* in the order of offers: how large it is, and to which flow it is made first */
+    int queue, version;             /* by whom (-1: the flow's own rate) */
+} Offer;
+
+typedef struct Engine {
+    Given g;
+    PlanCopy *plan;
+    Port *port;
+    Job *job;
+    int *missing;
+    char *busy, *delayed;     /* by job and host */
+    Group *group;
+    double now_s, latest_s;
+    Event *event;
+    int events, events_room, tidy_at;
+    long announced, started, searches, calls, allocations, work;
+    Flow **present, **touched, **empty, *spare_flow;
+    int present_count, present_room, touched_count, touched_room, empty_count, empty_room;
+    Nearby *expired, **last_expired, *spare_nearby;
+    int changed, moved, stalled, failed;
+    int differs;              /* whether what rates depend on has changed since they were set */
+    double *background_spans;
+    Flow **found, **flows_due;
+    int found_count, found_room, flows_due_count, flows_due_room;
+    Port **found_port;
+    int found_ports, found_ports_room;
+    int *others, others_count, others_room;
+    int *ready, ready_count, ready_room;
+    char *scratch;
+    size_type scratch_size, scratch_used;
+    Offer *offer;
+    int offers, offers_room;
+} Engine;
+
+static void *grown(Engine *e, void *old, int *room, int count, size_type size) {
+    if (count < *room) return old;
+    int more = *room ? 2 * *room : 16;
+    while (more <= count) more *= 2;
+    void *fresh = realloc(old, size * (size_type)more);
+    if (!fresh) {
+        e->failed = NO_MEMORY;
+        return old;
+    }
+    *room = more;
+    return fresh;
+}
+
+/* Make room for one more item behind `count`. */
+#define ROOM(list, count, room) (list) = grown(e, (list), &(room), (count), sizeof *(list))
+
+static double least_of(double a, double b) { return b < a ? b : a; }
+static double most_of(double a, double b) { return b > a ? b : a; }

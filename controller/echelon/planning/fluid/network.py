@@ -1,0 +1,262 @@
+"""The flows under way, the ports that they cross, and the neighbourhoods in which they share links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
+
+from echelon.model.errors import Code, CodedError
+from echelon.model.jobs.graph import FlowKey
+from echelon.planning.allocation import ActiveFlow, Link
+from echelon.planning.fluid.sharing import TOLERANCE
+
+GRAIN_BYTES = 2.0**-20
+"""The error of a flow's remaining bytes."""
+
+
+class FluidError(CodedError, RuntimeError):
+    """A run cannot go on because of the policy's answer: no rates, the wrong number of them, or for no time."""
+
+    code: Code = "run-failed"
+
+
+class FluidPort:
+    """A directed link and the flows under way over it."""
+
+    __slots__ = (
+        "always_narrow",
+        "capacity_Bps",
+        "fastest_Bps",
+        "flows",
+        "has_queues",
+        "link",
+        "narrow",
+        "reverse",
+        "seen",
+    )
+
+    def __init__(self, link: Link, capacity_Bps: float) -> None:  # noqa: N803
+        self.link = link
+        self.capacity_Bps = capacity_Bps
+        self.flows: dict[FlowUnderWay, None] = {}
+        self.fastest_Bps: float = 0
+        """The rate of all flows if each were alone on its path."""
+        self.always_narrow = False
+        """Whether the port can hold flows up even when it has room for all of them: a queue has a maximum share."""
+        self.reverse: FluidPort | None = None
+        """The port of the opposite direction, if acknowledgements take part of its link."""
+        self.has_queues = False
+        """Whether flows are ranked at the port."""
+        self.narrow = False
+        """Whether flows may have to share the port."""
+        self.seen = 0
+
+    def add(self, flow: FlowUnderWay) -> None:
+        self.flows[flow] = None
+        self.fastest_Bps += flow.fastest_Bps
+        self.narrow = self.always_narrow or self.fastest_Bps > self.capacity_Bps * (1 + TOLERANCE)
+
+    def remove(self, flow: FlowUnderWay) -> None:
+        del self.flows[flow]
+        self.fastest_Bps = self.fastest_Bps - flow.fastest_Bps if self.flows else 0
+        self.narrow = self.always_narrow or self.fastest_Bps > self.capacity_Bps * (1 + TOLERANCE)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class FlowUnderWay(ActiveFlow):
+    """A flow in the network. `remaining_bytes` is as of `since_s`, from when on the flow has had its rate or more."""
+
+    ports: tuple[FluidPort, ...]
+    fastest_Bps: float  # noqa: N815
+    """The flow's rate if it were alone on its path."""
+    coupled: Hashable
+    """The coupling of the flow to others beside links (`LocalAllocator.neighbourhood`)."""
+    since_s: float
+    rate_Bps: float = 0  # noqa: N815
+    version: int = 0
+    """float of rates that the flow has had: events expected of an earlier one are outdated."""
+    neighbourhood: Neighbourhood | None = None
+    gone: bool = False
+    """Whether the flow has left the network."""
+    seen: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Neighbourhood:
+    """Flows whose rates were set together, in order of their start. It ends when one of their rates is set again."""
+
+    flows: list[FlowUnderWay]
+    ports: list[FluidPort]
+    """The ports with queues at which some of them may delay each other."""
+    ended: bool = False
+
+
+class FluidNetwork:
+    """The ports, the flows under way, and the flows whose rates may have to change since rates were set.
+
+    `couple` tells what couples a flow to flows beside links, and `whole` whether all flows are one neighbourhood.
+    """
+
+    def __init__(
+        self,
+        ports: Mapping[Link, FluidPort],
+        couple: Callable[[FlowUnderWay], Hashable],
+        whole: bool,
+    ) -> None:
+        self.flows: dict[FlowKey, FlowUnderWay] = {}
+        self._ports = ports
+        self._couple = couple
+        self._whole = whole
+        self._coupled: dict[Hashable, dict[FlowUnderWay, None]] = {}
+        self._started = 0
+        self._searches = 0
+        self._touched: dict[FlowUnderWay, None] = {}
+        """Flows whose rates must be set anew, beside those of `_expired`."""
+        self._expired: list[Neighbourhood] = []
+        self._moved = False
+        """Whether a flow has started or finished since rates were set, so that neighbourhoods may differ."""
+        self.changed = False
+        """Whether a flow has started or finished, or rates must be set anew for another reason."""
+
+    def new(
+        self,
+        key: FlowKey,
+        iteration: int,
+        echelonflow: str | None,
+        links: tuple[Link, ...],
+        size_bytes: int,
+        now_s: float,
+        ideal_finish_s: float,
+        max_rate_Bps: float | None = None,  # noqa: N803
+    ) -> FlowUnderWay:
+        """Return a new flow, which is not in the network yet."""
+        ports = tuple([self._ports[link] for link in links])
+        limits = [port.capacity_Bps for port in ports]
+        if max_rate_Bps is not None:
+            limits.append(max_rate_Bps)
+        flow = FlowUnderWay(
+            job=key[0],
+            flow=key[1],
+            iteration=iteration,
+            echelonflow=echelonflow,
+            links=links,
+            size_bytes=size_bytes,
+            remaining_bytes=float(size_bytes),
+            start_s=now_s,
+            ideal_finish_s=ideal_finish_s,
+            sequence=self._started,
+            max_rate_Bps=max_rate_Bps,
+            ports=ports,
+            fastest_Bps=min(limits, default=0),
+            coupled=None,
+            since_s=now_s,
+        )
+        self._started += 1
+        return flow
+
+    def add(self, flow: FlowUnderWay) -> None:
+        """Put a flow that has bytes and links into the network."""
+        self.changed = self._moved = True
+        self.flows[flow.job, flow.flow] = flow
+        for port in flow.ports:
+            port.add(flow)
+        flow.coupled = self._couple(flow)
+        if flow.coupled is not None:
+            self._coupled.setdefault(flow.coupled, {})[flow] = None
+        self._touched[flow] = None
+
+    def remove(self, flow: FlowUnderWay) -> None:
+        """Take a flow that has finished out of the network."""
+        flow.gone = self._moved = True
+        if flow.neighbourhood is not None:
+            self.touch(flow.neighbourhood)
+        del self.flows[flow.job, flow.flow]
+        for port in flow.ports:
+            port.remove(flow)
+        if flow.coupled is not None:
+            group = self._coupled[flow.coupled]
+            del group[flow]
+            if not group:
+                del self._coupled[flow.coupled]
+        self._touched.pop(flow, None)
+
+    def touch(self, neighbourhood: Neighbourhood) -> None:
+        """Mark the rates of these flows to be set again."""
+        if not neighbourhood.ended:
+            neighbourhood.ended = True
+            self.changed = True
+            self._expired.append(neighbourhood)
+
+    def take_touched(self, now_s: float) -> Iterable[Neighbourhood]:
+        """Return all neighbourhoods of flows whose rates must be set anew. Their remaining bytes are those of now."""
+        self.changed = False
+        moved, self._moved = self._moved, False
+        touched, self._touched = self._touched, {}
+        expired, self._expired = self._expired, []
+        if self._whole:
+            if self.flows:
+                yield self._begin([*self.flows.values()], [], now_s)
+            return
+        if not moved:
+            for neighbourhood in expired:
+                yield self._begin(neighbourhood.flows, neighbourhood.ports, now_s)
+            return
+        self._searches += 1
+        for flow in chain(touched, *(neighbourhood.flows for neighbourhood in expired)):
+            if flow.seen != self._searches and not flow.gone:
+                yield self._begin(*self._around(flow), now_s)
+
+    def _around(self, first: FlowUnderWay) -> tuple[list[FlowUnderWay], list[FluidPort]]:
+        """Return the flows of the neighbourhood of a flow, in order of their start, and the ports with queues."""
+        search = self._searches
+        first.seen = search
+        found = [first]
+        ports: list[FluidPort] = []
+        for flow in found:  # the list grows
+            for port in flow.ports:
+                if port.seen == search:
+                    continue
+                port.seen = search
+                reverse = port.reverse
+                if reverse is not None and reverse.flows:
+                    _take(reverse.flows, search, found)
+                elif not port.narrow:
+                    continue
+                if port.has_queues:
+                    ports.append(port)
+                if len(port.flows) > 1:
+                    _take(port.flows, search, found)
+            if flow.coupled is not None:
+                _take(self._coupled[flow.coupled], search, found)
+        found.sort(key=_BY_START)
+        return found, ports
+
+    def _begin(self, flows: list[FlowUnderWay], ports: list[FluidPort], now_s: float) -> Neighbourhood:
+        neighbourhood = Neighbourhood(flows, ports)
+        for flow in flows:
+            if flow.neighbourhood is not None:
+                flow.neighbourhood.ended = True
+            flow.neighbourhood = neighbourhood
+            self.advance(flow, now_s)
+        return neighbourhood
+
+    def advance(self, flow: FlowUnderWay, now_s: float) -> None:
+        """Drain a flow until now."""
+        if flow.since_s != now_s:
+            if flow.rate_Bps:
+                passed = flow.rate_Bps * (now_s - flow.since_s)
+                flow.remaining_bytes = max(flow.remaining_bytes - passed, GRAIN_BYTES)
+            flow.since_s = now_s
+
+
+def _take(flows: Iterable[FlowUnderWay], search: int, found: list[FlowUnderWay]) -> None:
+    """Add the flows that this search has not seen."""
+    for flow in flows:
+        if flow.seen != search:
+            flow.seen = search
+            found.append(flow)
+
+
+_BY_START = attrgetter("sequence")

@@ -1,0 +1,182 @@
+"""Coflows under way: what policies know of them, and the rates that they give them.
+
+A policy of coflows divides the network through a `CoflowSharing`, so that one text of it serves flows on any fabric
+(`FlowSharing`) and whole traces on one big switch (`echelon_study.experiments.coflow_replay`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from fractions import Fraction
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.routing import PathChooser
+from echelon.model.jobs.graph import Job
+from echelon.planning.allocation import ActiveFlow, Link, Number
+from echelon.planning.paths import FlowPaths
+from echelon.planning.plan import Plan
+from echelon.planning.policies.filling import ZERO, fill_evenly, fill_in_order, residual_of
+from echelon.planning.policies.levels import BEST_EFFORT_QUEUE, JOB_QUEUES
+from echelon.planning.policies.schedule import to_port
+from echelon.planning.policies.spread import Spread
+
+CoflowKey: TypeAlias = tuple[str, int, str]
+"""Job, iteration and EchelonFlow."""
+ROUNDING = 2**30
+"""A link is full if at most its capacity divided by this is left, since rates may have been rounded."""
+
+
+class CoflowSharing(Protocol):
+    """The coflows under way, the bandwidth that is left, and the rates that their flows have been given so far.
+
+    Links have keys, rates are in bytes per second.
+    """
+
+    @property
+    def coflows(self) -> Sequence[CoflowKey]:
+        """Return the coflows in the order of their arrival."""
+
+    @property
+    def residual_Bps(self) -> MutableMapping[Link, Number]:  # noqa: N802
+        """Return what is left of each link: exactly 0 if it is full."""
+
+    def load_bytes(self, coflow: CoflowKey) -> Mapping[Link, Number]:
+        """Return what the flows of a coflow still have to send over each link."""
+
+    def sent_bytes(self, coflow: CoflowKey) -> Number:
+        """Return what a coflow has sent, with its flows that are finished."""
+
+    def rate_Bps(self, coflow: CoflowKey) -> Number:  # noqa: N802
+        """Return the sum of the rates that the flows of a coflow have been given."""
+
+    def finish_in(self, coflow: CoflowKey, seconds: Number) -> None:
+        """Give each flow of a coflow the rate at which it finishes in that time, and take it from the residual."""
+
+    def fill_evenly(self, coflows: Iterable[CoflowKey], residual_Bps: MutableMapping[Link, Number]) -> None:  # noqa: N803
+        """Add max-min fair shares of a residual to the rates of all flows of these coflows, and take them from it."""
+
+    def fill_in_order(self) -> None:
+        """Give each flow in order of arrival all that is left on its path."""
+
+
+@runtime_checkable
+class CoflowPolicy(Protocol):
+    """A policy that can divide the network between coflows, whatever these are made of."""
+
+    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+        """Learn the capacities of the fabric, and return the plan for its switches."""
+
+    def share(self, sharing: CoflowSharing) -> Number | None:
+        """Give rates. Return the seconds for which they hold; None: until a flow starts or finishes."""
+
+
+class FlowSharing:
+    """The `CoflowSharing` of flows under way on a fabric.
+
+    A coflow is the flows of one EchelonFlow in one iteration that are active now. Best effort, in no EchelonFlow, gets
+    what coflows leave, in max-min fair shares.
+    """
+
+    def __init__(self, flows: Sequence[ActiveFlow], capacities_Bps: Mapping[Link, Fraction]) -> None:  # noqa: N803
+        self.flows = flows
+        self.members: dict[CoflowKey, list[int]] = {}
+        """The indices into `flows` of each coflow."""
+        self._best_effort: list[int] = []
+        for index, flow in enumerate(flows):
+            if flow.echelonflow is None:
+                self._best_effort.append(index)
+            else:
+                self.members.setdefault((flow.job, flow.iteration, flow.echelonflow), []).append(index)
+        self._rates: list[Number] = [ZERO] * len(flows)
+        self.residual_Bps: MutableMapping[Link, Number] = residual_of(capacities_Bps, flows)
+        """The rate left on each link that `flows` use."""
+        self._least = {link: capacity / ROUNDING for link, capacity in self.residual_Bps.items()}
+
+    @property
+    def coflows(self) -> Sequence[CoflowKey]:
+        """Return the coflows in the order of their first active flow."""
+        arrival = {coflow: min(self.flows[i].sequence for i in of) for coflow, of in self.members.items()}
+        return sorted(arrival, key=lambda coflow: arrival[coflow])
+
+    def load_bytes(self, coflow: CoflowKey) -> Mapping[Link, Number]:
+        """Return what the flows of a coflow still have to send over each link."""
+        load: dict[Link, Number] = {}
+        for i in self.members[coflow]:
+            for link in self.flows[i].links:
+                load[link] = load.get(link, 0) + self.flows[i].remaining_bytes
+        return load
+
+    def sent_bytes(self, coflow: CoflowKey) -> Number:
+        """Return what the active flows of a coflow have sent."""
+        return sum(self.flows[i].size_bytes - self.flows[i].remaining_bytes for i in self.members[coflow])
+
+    def rate_Bps(self, coflow: CoflowKey) -> Number:  # noqa: N802
+        """Return the sum of the rates that the flows of a coflow have been given."""
+        return sum(self._rates[i] for i in self.members[coflow])
+
+    def finish_in(self, coflow: CoflowKey, seconds: Number) -> None:
+        """Give each flow of a coflow the rate at which it finishes in that time, and take it from the residual."""
+        for i in self.members[coflow]:
+            flow = self.flows[i]
+            self._rates[i] = rate = flow.remaining_bytes / seconds
+            for link in flow.links:
+                self.residual_Bps[link] -= rate
+        self._settle(self.members[coflow], self.residual_Bps)
+
+    def fill_evenly(self, coflows: Iterable[CoflowKey], residual_Bps: MutableMapping[Link, Number]) -> None:  # noqa: N803
+        """Add max-min fair shares of a residual to the rates of all flows of these coflows, and take them from it."""
+        chosen = [i for coflow in coflows for i in self.members[coflow]]
+        fill_evenly(self.flows, chosen, residual_Bps, self._rates)
+        self._settle(chosen, residual_Bps)
+
+    def fill_in_order(self) -> None:
+        """Give each flow in order of arrival all that is left on its path."""
+        chosen = sorted((i for of in self.members.values() for i in of), key=lambda i: self.flows[i].sequence)
+        fill_in_order(self.flows, chosen, self.residual_Bps, self._rates)
+        self._settle(chosen, self.residual_Bps)
+
+    def _settle(self, chosen: Iterable[int], residual_Bps: MutableMapping[Link, Number]) -> None:  # noqa: N803
+        """Set links of these flows to 0 where only an error of rounding is left, above or below."""
+        for i in chosen:
+            for link in self.flows[i].links:
+                if (left := residual_Bps[link]) and left <= self._least[link]:
+                    residual_Bps[link] = 0 * left
+
+    def rates_Bps(self) -> tuple[Number, ...]:  # noqa: N802
+        """Give best effort what is left, and return the rates of all flows."""
+        fill_evenly(self.flows, self._best_effort, self.residual_Bps, self._rates)
+        return tuple(self._rates)
+
+
+def bottleneck_s(load: Mapping[Link, Number], capacities_Bps: Mapping[Link, Number]) -> Number | None:  # noqa: N803
+    """Return gamma, the seconds in which a coflow of that load can finish at best; None if it needs a full link."""
+    if any(capacities_Bps[link] <= 0 for link in load):
+        return None
+    return max((load[link] / capacities_Bps[link] for link in load), default=0)
+
+
+class CentralPlans:
+    """The plans of a policy whose central scheduler hears of the start and finish of every flow."""
+
+    def __init__(self, policy: str) -> None:
+        self._policy = policy
+        self._paths = FlowPaths()
+        self.carried = self._spread = Spread(JOB_QUEUES)
+        self.capacities_Bps: Mapping[Link, Fraction] = {}
+        """The capacity of each link of the fabric of the last plan, in bytes per second."""
+
+    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None) -> Plan:
+        """Return a plan of equal queues, which holds until the scheduler has heard of flows.
+
+        Raises `PlanError` if a worker cannot be reached.
+        """
+        of_jobs = self._paths.update(jobs, fabric, paths)
+        self.capacities_Bps = fabric.capacity_Bps
+        return Plan.of_jobs(
+            self._policy,
+            self._spread.update(jobs, of_jobs),
+            default_schedule=to_port({}),
+            best_effort_queue=BEST_EFFORT_QUEUE,
+            reactive=True,
+        )

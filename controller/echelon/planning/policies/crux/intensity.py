@@ -1,0 +1,65 @@
+"""GPU intensity: the computing that a job does for each second of its communication (Crux, equation 2)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from echelon.model.jobs.graph import Job
+from echelon.planning.allocation import Link
+from echelon.planning.execution import IterationRecord, duration_s
+from echelon.planning.paths import Paths, links_of
+from echelon.planning.policies.crux.priority import Loop
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One iteration of a job, as Crux sees it."""
+
+    work: Fraction
+    """W, the computing of an iteration. Crux counts FLOPs on all GPUs; we count GPU seconds, since job files give
+    durations. The two agree if all GPUs are of one kind and equally busy while they compute."""
+    compute_s: Fraction
+    """The time when the last compute unit finishes, in the iteration alone."""
+    communicate_after_s: Fraction
+    """The time when the first flow starts, in the iteration alone."""
+    at: Mapping[Link, Fraction]
+    """Seconds for which the iteration's bytes keep each link busy."""
+
+    @property
+    def communicate_s(self) -> Fraction:
+        """Return t, the seconds for which the iteration keeps its busiest link."""
+        return max(self.at.values(), default=Fraction(0))
+
+    @property
+    def loop(self) -> Loop:
+        """Return the job as it is compared with others."""
+        return Loop(float(self.compute_s), float(self.communicate_s), float(self.communicate_after_s))
+
+    @property
+    def intensity(self) -> Fraction:
+        """Return W / t; 0 for a job that does not communicate, which needs no priority."""
+        return self.work / self.communicate_s if self.communicate_s else Fraction(0)
+
+
+def load_of(job: Job, paths: Paths, capacities: Mapping[Link, Fraction], alone: IterationRecord[Fraction]) -> Load:
+    """Return the load of an iteration on these paths. `capacities` are bytes per second."""
+    computes = [span.finish for span in alone.computes.values() if span.finish is not None]
+    begins = [span.start for span in alone.flows.values()]
+    return Load(
+        sum((unit.duration_s for unit in job.computes), Fraction(0)),
+        max(computes, default=alone.start) - alone.start,
+        min(begins, default=alone.start + duration_s(alone)) - alone.start,
+        seconds_at(job, paths, capacities),
+    )
+
+
+def seconds_at(job: Job, paths: Paths, capacities: Mapping[Link, Fraction]) -> dict[Link, Fraction]:
+    """Return for how many seconds an iteration's bytes keep each link on these paths busy."""
+    out: dict[Link, Fraction] = defaultdict(Fraction)
+    for flow in job.flows:
+        for link in links_of(paths[flow.name]):
+            out[link] += flow.size_bytes / capacities[link]
+    return dict(out)

@@ -1,0 +1,144 @@
+"""MLTCP: the further a connection is in its iteration, the larger its share.
+
+Source: Rajasekaran, Narang, Zabreyko and Ghobadi, MLTCP: A Distributed Technique to Approximate Centralized Flow
+Scheduling For Machine Learning, HotNets '24 (arXiv 2402.09589): congestion control scales how fast it grows by
+``F(bytes_ratio) = slope * bytes_ratio + intercept``, where the ratio is the part of the iteration's bytes that the
+connection has sent. Two identical jobs that collide slide apart, multiplying their distance by up to 1 +
+slope/intercept in each iteration.
+
+Three forms of it:
+
+- `allocate`: ideal rates, max-min fair with weight F for each flow.
+- The plan, for unmodified senders: switches count the bytes of each connection in the iteration, and move it up one
+  queue with every eighth of them. In strict order this is the limit of an infinite slope. With ``share: weights``
+  queues have weights in proportion to F at the middle of their part instead. The paper changes end hosts only.
+- ``congestion: mltcp`` in a scenario's transport: the rule itself, in our TCP (`echelon.lab.endhosts.tcp.newreno`).
+
+The paper's senders learn an iteration's bytes and pauses; here a job file gives the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import accumulate
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from echelon.model.documents import Section
+from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.routing import PathChooser
+from echelon.model.jobs.analysis import connections
+from echelon.model.jobs.graph import Job
+from echelon.model.kept import Kept
+from echelon.planning.allocation import ActiveFlow, Allocation, Link, Number
+from echelon.planning.paths import FlowPaths, Paths
+from echelon.planning.plan import CONTROL_QUEUE, LEVELS, FlowPlan, Plan, PortSchedule, QueuePlan
+from echelon.planning.policies.filling import ZERO, fill_evenly, residual_of
+from echelon.planning.policies.levels import BEST_EFFORT_QUEUE, MIN_SHARE, strict
+from echelon.planning.policies.schedule import HIGHEST_WEIGHT
+from echelon.planning.policies.weighted import fill_by_weight
+from echelon.planning.rankings.attained import Attained
+
+REFRESHES = 32
+"""Into how many parts `allocate` cuts an iteration's bytes, to follow F as it grows. For jobs with the same bytes the
+ratio of their weights does not change while they share a link, so that their rates are exact."""
+
+
+class Mltcp:
+    """Connections by their progress in the iteration."""
+
+    name = "mltcp"
+    needs = "bytes of an iteration"
+    source = "HotNets '24"
+
+    class Parameters(Section):
+        """The aggressiveness function, and how switches follow it."""
+
+        slope: Annotated[float, Field(ge=0, le=100)] = 1.75
+        """The growth of the weight over an iteration (the paper's default)."""
+        intercept: Annotated[float, Field(gt=0, le=100)] = 0.25
+        """The weight at the beginning of an iteration (the paper's default)."""
+        share: Literal["strict", "weights"] = "strict"
+        """Whether the most advanced connection goes first in a switch, or has the largest weight."""
+
+    def __init__(self, parameters: Parameters | None = None) -> None:
+        self._chosen = self.Parameters() if parameters is None else parameters
+        self._slope = Fraction(self._chosen.slope).limit_denominator(10**6)
+        self._intercept = Fraction(self._chosen.intercept).limit_denominator(10**6)
+        self._capacities: Mapping[Link, Fraction] = {}
+        self._progress: Mapping[str, Mapping[str, tuple[int, int]]] = {}
+        self._paths = FlowPaths()
+        self._places = Kept(_places)
+        self._flows = Kept(_ranked)
+
+    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+        """Return a plan in which a connection rises through the queues as its bytes pass.
+
+        Raises `PlanError` if a worker cannot be reached.
+        """
+        of_jobs = self._paths.update(jobs, fabric, paths)
+        self._capacities = fabric.capacity_Bps
+        self._progress = self._places.update({job.name: (job,) for job in jobs})
+        weighted = self._chosen.share == "weights"
+        queues = CONTROL_QUEUE if weighted else LEVELS
+        return Plan.of_jobs(
+            self.name,
+            self._flows.update({job.name: (job, of_jobs[job.name], queues) for job in jobs}),
+            default_schedule=self._weighted() if weighted else strict(MIN_SHARE),
+            best_effort_queue=BEST_EFFORT_QUEUE,
+        )
+
+    def allocate(self, now_s: Number, flows: Sequence[ActiveFlow]) -> Allocation:
+        """Return shares weighted by F, until one of the flows has advanced by a `REFRESHES`-th of its iteration.
+
+        Best effort shares what is left.
+        """
+        weights: dict[int, Number] = {}
+        totals: dict[int, int] = {}
+        for i, flow in enumerate(flows):
+            if flow.job in self._progress:
+                before, total = self._progress[flow.job][flow.flow]
+                sent = before + flow.size_bytes - flow.remaining_bytes
+                weights[i] = self._slope * min(1, sent / total) + self._intercept
+                totals[i] = total
+        residual = residual_of(self._capacities, flows)
+        rates = [ZERO] * len(flows)
+        fill_by_weight(flows, weights, residual, rates)
+        fastest = max((rates[i] / totals[i] for i in weights), default=ZERO) if len(weights) > 1 else ZERO
+        fill_evenly(flows, [i for i in range(len(flows)) if i not in weights], residual, rates)
+        return Allocation(tuple(rates), now_s + 1 / (REFRESHES * fastest) if fastest else None)
+
+    def neighbourhood(self, flow: ActiveFlow) -> None:
+        """Return None: rates depend on other flows through links only."""
+
+    def _weighted(self) -> PortSchedule:
+        weights = bucket_weights(self._slope, self._intercept, CONTROL_QUEUE)
+        return (*(QueuePlan(0, weight) for weight in weights), QueuePlan(1))
+
+
+def bucket_weights(slope: Fraction, intercept: Fraction, buckets: int) -> tuple[int, ...]:
+    """Return DWRR weights in proportion to F at the middle of each of `buckets` equal parts of an iteration's bytes."""
+    middle = [slope * Fraction(2 * k + 1, 2 * buckets) + intercept for k in range(buckets)]
+    return tuple(max(1, round(HIGHEST_WEIGHT * each / middle[-1])) for each in middle)
+
+
+def _places(job: Job) -> Mapping[str, tuple[int, int]]:
+    """Return, by flow, the bytes of its connection before it and the bytes of the connection in an iteration."""
+    out: dict[str, tuple[int, int]] = {}
+    for flows in connections(job).values():
+        before = accumulate((flow.size_bytes for flow in flows), initial=0)
+        total = max(1, sum(flow.size_bytes for flow in flows))
+        out.update((flow.name, (start, total)) for flow, start in zip(flows, before, strict=False))
+    return out
+
+
+def _ranked(job: Job, paths: Paths, queues: int) -> tuple[FlowPlan, ...]:
+    rankings = {}
+    for ends, flows in connections(job).items():
+        total = sum(flow.size_bytes for flow in flows)
+        thresholds = tuple(sorted({k * total // queues for k in range(1, queues)} - {0}))
+        ranking = Attained(">".join(ends), thresholds, tuple(range(queues - 1 - len(thresholds), queues)))
+        rankings.update(dict.fromkeys((flow.name for flow in flows), ranking))
+    return tuple(FlowPlan(job.name, flow, rankings[flow], path) for flow, path in paths.items())

@@ -1,0 +1,185 @@
+"""The registry of policies: which there are, what parameters each takes, and how to make one.
+
+A policy is a class that has `plan` (see `echelon.planning.policies.base.Policy`), a class attribute `Parameters`, which
+is a subclass of `echelon.model.documents.Section` with typed fields and defaults, and a constructor that takes an
+instance of it. A distribution registers it in the entry-point group `echelon.policies`::
+
+    [project.entry-points."echelon.policies"]
+    fifo = "echelon.planning.policies.fifo:Fifo"
+
+Listing the names imports no policy. Making one, or asking for its parameters, imports its module.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any
+
+from echelon.model.documents import DocumentError, Section, parse_document, suggestion
+from echelon.model.errors import Code
+from echelon.planning.plan import PlanError
+
+if TYPE_CHECKING:
+    from echelon.planning.policies.base import Policy
+
+GROUP = "echelon.policies"
+"""The entry-point group."""
+_LIMITS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+}
+
+
+class PolicyChoiceError(PlanError):
+    """The error for a policy that does not exist, or does not take such parameters."""
+
+    def __init__(self, policy: str, reason: str, parameter: str | None = None, *, code: Code | None = None) -> None:
+        super().__init__(f"policy {policy}: {parameter}: {reason}" if parameter else reason, code=code)
+        self.reason = reason
+        self.parameter = parameter
+        """The parameter at fault; None if it is the policy itself."""
+
+
+@cache
+def registered() -> Mapping[str, EntryPoint]:
+    """Return the entry point of every installed policy, by name, in alphabetical order.
+
+    Raises `PlanError` if two distributions register the same name, or if the installed metadata lack the policies of
+    Echelon itself because they are older than this source tree.
+    """
+    found: dict[str, EntryPoint] = {}
+    for entry in sorted(entry_points(group=GROUP)):
+        other = found.setdefault(entry.name, entry)
+        if other.value != entry.value:
+            raise PlanError(
+                f"policy {entry.name} is registered by {_origin(other)} and {_origin(entry)}; remove one",
+                code="duplicate",
+            )
+    if not any(entry.module.startswith("echelon.") for entry in found.values()):
+        raise PlanError(
+            "Echelon's own policies are not registered: the installed package is older than its source tree "
+            "(run: python -m pip install --editable .)"
+        )
+    return found
+
+
+def policy_names() -> tuple[str, ...]:
+    """Return the names of all policies, in alphabetical order. Raises as `registered`."""
+    return tuple(registered())
+
+
+def own_policy_names() -> tuple[str, ...]:
+    """Return the names of the policies that come with Echelon, without those of plug-ins. Raises as `registered`."""
+    return tuple(name for name, entry in registered().items() if entry.module.startswith("echelon."))
+
+
+def parse_parameters(name: str, given: Mapping[str, object]) -> Section:
+    """Return `given`, texts or numbers by name, as the policy's own `Parameters`.
+
+    Raises `PolicyChoiceError`, one line that says what is allowed, for an unknown policy, parameter or value.
+    """
+    return _parsed(_load(name), name, given)
+
+
+def make_policy(name: str, **parameters: object) -> Policy:
+    """Make the policy of that name. Raises as `parse_parameters`."""
+    policy = _load(name)
+    made: Policy = policy(_parsed(policy, name, parameters))
+    return made
+
+
+def choices() -> dict[str, dict[str, tuple[str, ...]]]:
+    """Return every policy with its parameters, and for each the values that it takes, the default first.
+
+    A parameter with a range has its default and then the range, as in ``("4", "1 to 8")``. A policy whose module cannot
+    be imported is left out.
+    """
+    out: dict[str, dict[str, tuple[str, ...]]] = {}
+    for name in policy_names():
+        with suppress(PolicyChoiceError):
+            properties = _load(name).Parameters.model_json_schema().get("properties", {})
+            out[name] = {key: tuple(dict.fromkeys(_values(schema))) for key, schema in properties.items()}
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What a policy says of itself, each in a few words; empty: it says nothing."""
+
+    name: str
+    about: str
+    needs: str
+    source: str
+    parameters: Mapping[str, tuple[str, ...]]
+    """The values that each takes, the default first."""
+
+
+def described() -> list[About]:
+    """Return every policy whose module can be imported, in alphabetical order."""
+    out = []
+    for name, parameters in choices().items():
+        policy = _load(name)
+        about = (sys.modules[policy.__module__].__doc__ or "").strip().partition("\n")[0].removesuffix(".")
+        about = re.sub(rf"^(the policy of )?{name}: ", "", about, flags=re.IGNORECASE)
+        about = about[:1].upper() + about[1:]
+        out.append(About(name, about, getattr(policy, "needs", ""), getattr(policy, "source", ""), parameters))
+    return out
+
+
+def _parsed(policy: Any, name: str, given: Mapping[str, object]) -> Section:
+    parameters: type[Section] = policy.Parameters
+    for key in given:
+        if key not in parameters.model_fields:
+            hint = suggestion(key, parameters.model_fields)
+            raise PolicyChoiceError(
+                name, f"is not a parameter of policy '{name}' ({hint})", key, code="unknown-parameter"
+            )
+    try:
+        return parse_document(parameters, dict(given), "")
+    except DocumentError as error:
+        raise PolicyChoiceError(name, error.reason, error.path, code=error.code) from None
+
+
+def _load(name: str) -> Any:
+    found = registered()
+    entry = found.get(name)
+    if entry is None:
+        raise PolicyChoiceError(name, f"unknown policy '{name}' ({suggestion(name, found)})", code="unknown-policy")
+    try:
+        policy = entry.load()
+    except Exception as error:  # whatever a foreign module raises when it is imported
+        reason = f"policy '{name}' of {_origin(entry)} cannot be imported: {error} (repair or remove it)"
+        raise PolicyChoiceError(name, reason, code="unknown-policy") from error
+    parameters = getattr(policy, "Parameters", None)
+    if not (isinstance(parameters, type) and issubclass(parameters, Section) and hasattr(policy, "plan")):
+        reason = f"policy '{name}' of {_origin(entry)} lacks `plan` or a Section `Parameters` (repair or remove it)"
+        raise PolicyChoiceError(name, reason, code="unknown-policy")
+    return policy
+
+
+def _origin(entry: EntryPoint) -> str:
+    return f"{entry.dist.name if entry.dist else 'an unknown distribution'} ({entry.value})"
+
+
+def _values(schema: Mapping[str, Any]) -> Iterator[str]:
+    if "default" in schema:
+        yield _text(schema["default"])
+    if schema.get("type") == "boolean":
+        yield from ("false", "true")
+    yield from (_text(value) for value in schema.get("enum", ()))
+    if "minimum" in schema and "maximum" in schema:
+        yield f"{schema['minimum']} to {schema['maximum']}"
+    else:
+        yield from (f"{words} {schema[key]}" for key, words in _LIMITS.items() if key in schema)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

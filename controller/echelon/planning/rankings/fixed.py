@@ -1,0 +1,35 @@
+"""A queue that never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from echelon.planning.allocation import Number
+from echelon.planning.rankings.base import IN_ORDER_OF_START, EngineKind, EngineRanking, HostOrder, StatelessExecution
+from echelon.planning.rankings.in_switches import RankingAction, SwitchNumbers
+
+
+@dataclass(frozen=True, slots=True)
+class Fixed:
+    """Every packet of the flow goes to this queue of each port on its path."""
+
+    queue: int
+
+    @property
+    def queues(self) -> range:
+        return range(self.queue, self.queue + 1)
+
+    def action(self, at: SwitchNumbers) -> RankingAction:
+        return RankingAction("fixed", {"queue": self.queue})
+
+    def at_host(self) -> HostOrder:
+        return IN_ORDER_OF_START
+
+    def in_engine(self) -> EngineRanking:
+        return EngineRanking(EngineKind.FIXED, self.queue, self.queue)
+
+    @staticmethod
+    def execution(number: Callable[[Fraction], Number]) -> StatelessExecution:
+        return StatelessExecution()

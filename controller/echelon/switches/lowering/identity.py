@@ -1,0 +1,217 @@
+"""The identity by which a switch recognises the packets of a flow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.analysis import connections
+from echelon.model.jobs.graph import FlowKey, Job
+from echelon.model.jobs.spec import COUNTED_BYTES
+from echelon.switches.lowering.capabilities import LoweringError
+
+if TYPE_CHECKING:
+    from echelon.model.jobs.spec import JobSpec, RecognitionSpec
+
+FiveTuple = tuple[str, str, str, int, int]
+"""A connection: (protocol, source address, destination address, source port, destination port). Ends of RoCE have the
+numbers of their queue pairs in place of ports."""
+
+UNPLANNED, LEAST_UNPLANNED_BYTES = Fraction(1, 20), 1 << 13
+"""How much a connection may send in an iteration beyond what the plan knows: this part of it, or that many bytes if
+they are more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShimIdentity:
+    """An identity that the sender writes into the shim header of every packet."""
+
+    job: int
+    flow: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentIdentity:
+    """An identity by position: the flow is a range of the bytes that its connection carries in one iteration.
+
+    The sender knows nothing of Echelon. Bytes are payload of TCP or UDP; a packet of RoCE counts as a full one. A new
+    iteration starts on the connection after `idle_gap_s` seconds without a packet, once 95 % of `iteration_bytes` have
+    passed; with `by_bytes`, behind `iteration_bytes` also without a silence.
+    """
+
+    src_ipv4: str
+    dst_ipv4: str
+    protocol: str
+    """tcp, udp or roce."""
+    src_port: int
+    """0 where agents report the ports."""
+    dst_port: int
+    """0 where agents report the ports. Of RoCE, the destination's queue pair."""
+    start_bytes: int
+    end_bytes: int
+    """Position of the first byte after the flow."""
+    iteration_bytes: int
+    """Bytes that the connection carries in a whole iteration."""
+    idle_gap_s: Fraction
+    pause: bool = False
+    """Whether switches close the sender's window while the connection has to stay in its queue."""
+    reported: tuple[tuple[int, int], ...] | None = None
+    """The ports, source and destination, of each connection that agents reported, which all count as one; None: agents
+    report nothing, and the ports are those above."""
+    by_bytes: bool = False
+    """Whether iterations need no silence between them."""
+    mtu: int | None = None
+    """The path's MTU, by which packets of RoCE are counted; None: not RoCE."""
+
+    @property
+    def ranges(self) -> tuple[tuple[int, int], ...]:
+        """Return the ranges of the flow's positions: the first byte of each, and the first byte after it.
+
+        What programs send beyond what plans know, such as headers of messages, comes after the last flow of an
+        iteration. It belongs to that flow: in the queue of best effort, it would overtake what its connection has sent
+        before, and the sender would send all of that again.
+        """
+        own = self.start_bytes, self.end_bytes
+        if self.by_bytes or not self.start_bytes < self.end_bytes == self.iteration_bytes:
+            return (own,)
+        unplanned_bytes = max(LEAST_UNPLANNED_BYTES, int(self.iteration_bytes * UNPLANNED))
+        return own, (self.end_bytes, min(self.end_bytes + unplanned_bytes, COUNTED_BYTES - 1))
+
+    @property
+    def five_tuple(self) -> FiveTuple:
+        """The name of the connection; it stays the same while reported connections come and go."""
+        return self.protocol, self.src_ipv4, self.dst_ipv4, self.src_port, self.dst_port
+
+    @property
+    def five_tuples(self) -> tuple[FiveTuple, ...]:
+        """The connections whose packets are counted."""
+        if self.reported is None:
+            return (self.five_tuple,)
+        return tuple((self.protocol, self.src_ipv4, self.dst_ipv4, *ports) for ports in self.reported)
+
+
+Identity = ShimIdentity | SegmentIdentity
+
+
+def number_shims(jobs: Sequence[Job]) -> dict[FlowKey, ShimIdentity]:
+    """Number jobs and flows for senders that write the shim: jobs from 1 in their order, flows from 0 in theirs."""
+    return {
+        (job.name, flow.name): ShimIdentity(number, index)
+        for number, job in enumerate(jobs, start=1)
+        for index, flow in enumerate(job.flows)
+    }
+
+
+SHIM_NUMBERS = 1 << 16
+"""Number of jobs, and of flows of one job, that the shim header can distinguish."""
+
+
+def identities_of(
+    job: Job, number: int, spec: JobSpec, fabric: Fabric, reported: Collection[FiveTuple] = ()
+) -> Mapping[str, Identity]:
+    """Return how switches recognise each flow of a job, as the `recognition` section of its file says.
+
+    By shim, flows are numbered from 0 in the job's order and the job is `number`. By bytes, each pair of workers has
+    one connection, which carries its flows in the order of `echelon.model.jobs.analysis.connections`. By agent, it has
+    the `reported` connections from one to the other. Workers are hosts of `fabric`. Raise `LoweringError` for more
+    flows than the shim can number.
+    """
+    return _RECOGNITIONS[spec.recognition.by](job, number, spec, fabric, reported)
+
+
+def _between_two(job: Job) -> Job:
+    """Return the job. Raise `LoweringError` if it has a flow among several hosts, whose packets carry the shim."""
+    for flow in job.flows:
+        if flow.among:
+            raise LoweringError(
+                f"job {job.name}: flow '{flow.name}' goes over a tree of switches that add up or copy what it brings, "
+                "which they recognise by shim alone (write 'recognition: {by: shim}', or use another algorithm such as "
+                "'ring')",
+                job.name,
+            )
+    return job
+
+
+def _by_shim(
+    job: Job, number: int, _spec: JobSpec, _fabric: Fabric, _reported: Collection[FiveTuple]
+) -> dict[str, Identity]:
+    if max(len(job.flows), number + 1) > SHIM_NUMBERS:
+        raise LoweringError(
+            f"job {job.name}: {len(job.flows)} flows of job number {number}: the shim header numbers {SHIM_NUMBERS} of "
+            "each; use fewer workers or micro-batches",
+            job.name,
+        )
+    return {flow.name: ShimIdentity(number, index) for index, flow in enumerate(job.flows)}
+
+
+def _by_bytes(
+    job: Job, _number: int, spec: JobSpec, fabric: Fabric, _reported: Collection[FiveTuple]
+) -> Mapping[str, Identity]:
+    recognition = spec.recognition
+    # The file's loader has checked this.
+    if recognition.queue_pair is not None:
+        # Each host has a queue pair for each other one, by the place of that one among the job's hosts.
+        pairs = {host: recognition.queue_pair + place for place, host in enumerate(spec.hosts)}
+        return _segments(job, recognition, fabric, lambda src, dst: (pairs[dst], pairs[src]))
+    assert recognition.source_port is not None
+    assert recognition.destination_port is not None
+    ports = recognition.source_port, recognition.destination_port
+    return _segments(job, recognition, fabric, lambda _src, _dst: ports)
+
+
+def _by_agent(
+    job: Job, _number: int, spec: JobSpec, fabric: Fabric, reported: Collection[FiveTuple]
+) -> Mapping[str, Identity]:
+    ports: dict[tuple[str, str], set[tuple[int, int]]] = {}
+    for _, src, dst, src_port, dst_port in reported:
+        ports.setdefault((src, dst), set()).add((src_port, dst_port))
+    segments = _segments(job, spec.recognition, fabric, lambda _src, _dst: (0, 0))
+    return {
+        flow: replace(one, reported=tuple(sorted(ports.get((one.src_ipv4, one.dst_ipv4), ()))))
+        for flow, one in segments.items()
+    }
+
+
+def _segments(
+    job: Job, recognition: RecognitionSpec, fabric: Fabric, ports: Callable[[str, str], tuple[int, int]]
+) -> dict[str, SegmentIdentity]:
+    gap_s, packet = recognition.idle_gap, recognition.mtu or 1
+    assert gap_s is not None
+    out: dict[str, SegmentIdentity] = {}
+    for (src, dst), flows in connections(_between_two(job)).items():
+        src_port, dst_port = ports(src, dst)
+        # Whole packets of RoCE: a message begins with a packet of its own.
+        edges = list(accumulate((-(-flow.size_bytes // packet) * packet for flow in flows), initial=0))
+        if edges[-1] >= COUNTED_BYTES:
+            raise LoweringError(
+                f"job {job.name}: the packets from {src} to {dst} count as {edges[-1]} B in an iteration, and switches "
+                f"count less than {COUNTED_BYTES} (use the shim)",
+                job.name,
+            )
+        for flow, (start, end) in zip(flows, pairwise(edges), strict=True):
+            out[flow.name] = SegmentIdentity(
+                src_ipv4=fabric.hosts[src].ipv4,
+                dst_ipv4=fabric.hosts[dst].ipv4,
+                protocol=recognition.protocol or "tcp",
+                src_port=src_port,
+                dst_port=dst_port,
+                start_bytes=start,
+                end_bytes=end,
+                iteration_bytes=edges[-1],
+                idle_gap_s=gap_s,
+                pause=recognition.pause,
+                by_bytes=recognition.iterations == "bytes",
+                mtu=recognition.mtu,
+            )
+    return out
+
+
+_RECOGNITIONS: Mapping[str, Callable[..., Mapping[str, Identity]]] = {
+    "shim": _by_shim,
+    "bytes": _by_bytes,
+    "agent": _by_agent,
+}

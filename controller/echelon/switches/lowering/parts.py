@@ -1,0 +1,237 @@
+"""The parts of an intent that belong to no job: of the fabric, of queues that packets leave unseen, and of profiles.
+
+`echelon.switches.lowering.job_part` makes those of jobs, with the same builders of entries.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from echelon.model.fabric.choices.addressed import next_hop
+from echelon.model.fabric.model import Fabric
+from echelon.model.p4program import constants
+from echelon.planning.plan import CONTROL_QUEUE, LEVELS, Plan, PortSchedule, QueuePlan
+from echelon.planning.rankings.in_switches import MICROSECONDS, LevelProfile, TimeUnit
+from echelon.switches.lowering.capabilities import (
+    Capabilities,
+    EcnMarks,
+    OuterQueues,
+    QueueDepthMarks,
+    VirtualQueueMarks,
+)
+from echelon.switches.lowering.intent import FABRIC, ActionCall, Interval, Match, Part, Prefix, QueueSetting, TableEntry
+
+PROMOTION = "promotion"
+"""Owner of the part, shown to people."""
+
+# -- builders of entries -----------------------------------------------------------------------------------------------
+
+_ADDRESSES = 1 << 16
+"""Number of hosts whose addresses are cached, because every switch has entries for every host."""
+
+
+def entry(table: str, match: dict[str, Match], action: str, priority: int = 0, **arguments: int) -> TableEntry:
+    """Return an entry with one action."""
+    return TableEntry(table, tuple(match.items()), (ActionCall(action, tuple(arguments.items())),), priority)
+
+
+@lru_cache(maxsize=_ADDRESSES)
+def ipv4(text: str) -> int:
+    """Return an IPv4 address as a number."""
+    return int(ipaddress.IPv4Address(text))
+
+
+@lru_cache(maxsize=_ADDRESSES)
+def mac(text: str) -> int:
+    """Return an Ethernet address as a number."""
+    return int(text.replace(":", ""), 16)
+
+
+# -- the fabric --------------------------------------------------------------------------------------------------------
+
+
+def fabric_part(switch: str, fabric: Fabric, best_effort_queue: int, able: Capabilities) -> Part:
+    """Return the part with marking and routes to every host; `able` is what the switch can carry."""
+    marking = _marking_entries(best_effort_queue, fabric.roce_marks) if able.ranks else ()
+    return Part(FABRIC, (*marking, *_ecn_entries(switch, fabric, able.ecn), *_route_entries(switch, fabric, able)))
+
+
+def _marking_entries(best_effort_queue: int, roce_marks: Sequence[int]) -> Iterator[TableEntry]:
+    for queue in range(LEVELS):
+        # Class selector code points: the upper three bits of DSCP are the queue.
+        yield entry("queue_to_dscp", {"queue": queue}, "set_dscp", dscp=queue << 3)
+    for queue, dscp in enumerate(roce_marks):
+        yield entry("roce_to_dscp", {"queue": queue}, "set_dscp", dscp=dscp)
+    numbers = constants()
+    classes = {
+        numbers["CLASS_BEST_EFFORT"]: best_effort_queue,
+        numbers["CLASS_CONTROL"]: CONTROL_QUEUE,
+        numbers["CLASS_STALE"]: best_effort_queue,
+    }
+    for traffic_class, queue in classes.items():
+        yield entry("traffic_class", {"class": traffic_class}, "set_class_queue", queue=queue)
+
+
+def _ecn_entries(switch: str, fabric: Fabric, ecn: EcnMarks) -> Iterator[TableEntry]:
+    for port in _ports(switch, fabric):
+        match ecn:
+            case QueueDepthMarks(packets, cells):
+                depth = {"packets": packets} if cells is None else {"cells": packets * cells}
+                for queue in range(LEVELS):
+                    yield entry("ecn_threshold", {"port": port, "queue": queue}, "mark_from", **depth)
+            case VirtualQueueMarks(backlog_bytes):
+                bits_per_ms = max(1, fabric.rate_bps[switch, fabric.neighbour[switch, port]] // 1000)
+                yield entry(
+                    "virtual_queue",
+                    {"port": port},
+                    "drain",
+                    bits_per_ms=bits_per_ms,
+                    mark_above_bytes=backlog_bytes,
+                )
+
+
+def _route_entries(switch: str, fabric: Fabric, able: Capabilities) -> Iterator[TableEntry]:
+    """Yield a route to every host that can be reached.
+
+    A host that several next hops lead to gets a group of its own, which spreads packets by 5-tuple. Where the groups of
+    all hosts do not fit, hosts are spread over the next hops in turn instead.
+    """
+    hops_to = {name: hops for name in fabric.hosts if (hops := fabric.next_hops[switch, name])}
+    grouped = _groups_fit(hops_to, able)
+    for number, host in enumerate(fabric.hosts.values(), start=1):
+        if host.name not in hops_to:
+            continue
+        hops = hops_to[host.name]
+        address = mac(host.mac)
+        if not grouped and (only := next_hop(fabric, switch, host.name)) is not None:
+            hops = (only,)
+        routes = tuple(
+            ActionCall("route", (("port", fabric.port_to[switch, hop]), ("dst_mac", address))) for hop in hops
+        )
+        match: tuple[tuple[str, Match], ...] = (("dst", Prefix(ipv4(host.ipv4), 32)),)
+        if len(routes) == 1:
+            yield TableEntry("ipv4_lpm", match, routes)
+        else:
+            yield TableEntry("ecmp", (("group", number),), routes)
+            yield TableEntry("ipv4_lpm", match, (ActionCall("spread", (("group", number),)),))
+        yield entry("station", {"dst": address}, "forward", port=fabric.port_to[switch, hops[0]])
+
+
+def _groups_fit(hops_to: Mapping[str, Sequence[str]], able: Capabilities) -> bool:
+    sizes = [len(hops) for hops in hops_to.values() if len(hops) > 1]
+    return len(sizes) <= able.max_ecmp_groups and sum(sizes) <= able.max_ecmp_members
+
+
+def _ports(switch: str, fabric: Fabric) -> list[int]:
+    return sorted(fabric.ports[switch])
+
+
+@dataclass(frozen=True, slots=True)
+class PortQueues:
+    """The queues of a port, and what they are made from."""
+
+    schedule: PortSchedule
+    rate_bps: int
+    settings: tuple[QueueSetting, ...]
+
+
+def queues_of_ports(switch: str, plan: Plan, fabric: Fabric, before: Mapping[int, PortQueues]) -> dict[int, PortQueues]:
+    """Return the queues of all ports of the switch: the same object as `before` if the same schedule makes them."""
+    ports = {}
+    for port in _ports(switch, fabric):
+        following = fabric.neighbour[switch, port]
+        rate_bps = fabric.rate_bps[switch, following]
+        schedule = plan.schedules.get((switch, following), plan.default_schedule)
+        known = before.get(port)
+        if known is None or known.schedule is not schedule or known.rate_bps != rate_bps:
+            settings = (_queue_setting(port, queue, of_queue, rate_bps) for queue, of_queue in enumerate(schedule))
+            known = PortQueues(schedule, rate_bps, tuple(settings))
+        ports[port] = known
+    return ports
+
+
+def _queue_setting(port: int, queue: int, settings: QueuePlan, rate_bps: int) -> QueueSetting:
+    """Return `settings` with the port's shares converted to bits per second."""
+    maximum = None if settings.max_share is None else max(1, int(settings.max_share * rate_bps))
+    minimum = int(settings.min_share * rate_bps) if settings.min_share else 0
+    return QueueSetting(port, queue, settings.level, settings.weight, minimum, maximum)
+
+
+# -- queues that packets leave unseen ----------------------------------------------------------------------------------
+
+
+def hold_us(setting: QueueSetting, queues: OuterQueues) -> int:
+    """Return the longest time in microseconds that a packet waits in the queue, or HOLD_FOREVER (constants.h) if there
+    is no bound.
+
+    A packet that enters a queue of `depth_packets` finds fewer packets than that before it, and traffic in other queues
+    cannot keep it from the minimum rate of its own. Whatever the load, it has left after
+
+        (depth_packets + 1) * frame_bytes / minimum rate
+
+    The extra frame accounts for one that was sent on credit. A queue without a minimum rate promises nothing: a flow
+    leaves it only with a packet whose sender says that it is the only one in flight.
+    """
+    for_ever = constants()["HOLD_FOREVER"]
+    if setting.min_rate_bps <= 0:
+        return for_ever
+    bits = (queues.depth_packets + 1) * queues.frame_bytes * 8
+    parts = (100 + queues.rate_error_percent) * 10_000
+    return min(for_ever, -(-bits * parts // setting.min_rate_bps) + queues.delay_us)
+
+
+def hold_part(settings: Iterable[QueueSetting], queues: OuterQueues, time: TimeUnit = MICROSECONDS) -> Part:
+    """Return how long after its last packet a flow may change its queue.
+
+    Args:
+        settings: all queues of a switch.
+        queues: what the switch knows of them.
+        time: the unit in which it counts.
+    """
+    longest: dict[tuple[tuple[str, Match], ...], int] = {}
+    for setting in settings:
+        key: dict[str, Match] = {"port": setting.port}
+        if not queues.by_port:
+            key["queue"] = setting.queue
+        match = tuple(key.items())
+        longest[match] = max(longest.get(match, 0), hold_us(setting, queues))
+    return Part(
+        PROMOTION,
+        tuple(
+            entry("promotion_hold", dict(match), "wait_after_last", **{time.suffix: _in_unit(us, time)})
+            for match, us in longest.items()
+        ),
+    )
+
+
+def _in_unit(us: int, time: TimeUnit) -> int:
+    """Return microseconds in `time`, rounded up; HOLD_FOREVER stays what it is."""
+    return us if us == constants()["HOLD_FOREVER"] else -(-us * MICROSECONDS.nanoseconds // time.nanoseconds)
+
+
+# -- threshold profiles ------------------------------------------------------------------------------------------------
+
+
+def profile_part(number: int, profile: LevelProfile, *, rank_expires: bool = True) -> Part:
+    """Return the entries of the profile that a switch knows by `number`.
+
+    With `rank_expires`, entries of table `level` hold the lowest key of their range.
+    """
+    # The steps of a profile do not overlap, so any priority does. P4Runtime wants one above zero.
+    entries = [
+        entry(
+            "level",
+            {"profile": number, "key": Interval(step.lowest, step.highest)},
+            "set_queue",
+            priority=1,
+            queue=step.queue,
+            **({"lowest": step.lowest} if rank_expires else {}),
+        )
+        for step in profile.steps
+    ]
+    if profile.period:
+        entries.append(entry("period", {"profile": number}, "set_period", **dict(profile.period)))
+    return Part(f"profile {number}", tuple(entries))

@@ -1,0 +1,701 @@
+"""A lasting connection with one switch: it survives restarts of the switch, lost sessions and changes of intent.
+
+`echelon.switches.southbound.lifecycle` decides what to do when; this module does it. Everything runs on the event loop
+that runs `SwitchConnection.run`, and no call of one connection waits for another switch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import random
+import socket
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar, cast
+
+from echelon.model.p4program import P4Program
+from echelon.switches.lowering.intent import Intent, TableEntry
+from echelon.switches.southbound import lifecycle
+from echelon.switches.southbound.codec import OWNER
+from echelon.switches.southbound.deadlines import deadline
+from echelon.switches.southbound.election import election_id, term_of
+from echelon.switches.southbound.errors import NotPrimaryError, SouthboundError
+from echelon.switches.southbound.events import (
+    Acknowledged,
+    DriftRepaired,
+    HigherPrimary,
+    IntentRefused,
+    PortsChanged,
+    PortsUnwatched,
+    SwitchChanged,
+    SwitchConnected,
+    SwitchEvent,
+)
+from echelon.switches.southbound.lifecycle import Lifecycle, State, Timing
+from echelon.switches.southbound.queues import QueueCount, QueueDriver
+from echelon.switches.southbound.session import (
+    Applied,
+    Comparison,
+    DigestReport,
+    IntentSession,
+    RefusedEntry,
+    SessionFactory,
+    SwitchSession,
+)
+from echelon.switches.southbound.tls import TlsError, TlsFiles
+
+T = TypeVar("T")
+
+_REACH_S = 0.5
+"""How long to wait for a switch to accept a TCP connection. A lost SYN is sent again only after a second, which is more
+than a switch that has just started may take."""
+
+_RESOLVE_S = 5.0
+"""How long to wait for a switch's name to resolve."""
+
+_OPEN_S = 30.0
+"""How long to wait for arbitration and, where needed, the pipeline once the switch accepts connections."""
+
+_CLOSE_S = 5.0
+
+_MARKED_S = 5.0
+"""How long to wait for the entries of a switch when the store is empty."""
+
+_STREAM_FIRST_S = 0.1
+"""How long to wait for the stream to fail after a call has failed: when a switch dies, the stream fails last."""
+
+_log = logging.getLogger(__name__)
+
+
+# -- what is known of a switch, and what is told -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A switch and how to reach it."""
+
+    name: str
+    address: str
+    """host:port of the service that holds its tables: P4Runtime, unless `session` says otherwise."""
+    device_id: int
+    program: P4Program
+    target: str
+    """The name of the switch's target, for `ConnectionSnapshot` only."""
+    tls: TlsFiles | None = None
+    """None means plain text."""
+    queues: QueueDriver | None = None
+    """The driver of the switch's queues, for all sessions; None: an intent that configures queues is refused."""
+    owner: bytes = OWNER
+    """What marks our entries (`echelon.switches.southbound.codec.owner_of`)."""
+    session: SessionFactory = SwitchSession
+    """What makes its sessions (`echelon.switches.targets.Target.session_factory`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionSnapshot:
+    """The state of a switch as known now. Times are seconds since 1970."""
+
+    name: str
+    address: str
+    target: str
+    device_id: int
+    state: State
+    problem: str | None
+    """The problem in one line; None if there is none."""
+    since: float
+    """Time at which the switch came into `state`."""
+    term: int
+    """The term of the session, or of the next one: the high word of its election id."""
+    entries: int | None
+    """Number of our entries on the switch, as far as is known; None: another controller has it."""
+    foreign_entries: int
+    """Number of others' entries that the last reading found."""
+    wanted_entries: int
+    """Number of entries of the newest intent."""
+    wanted_version: int | None
+    """The version of the newest intent; None if there is none yet."""
+    installed_version: int | None
+    """The version of the last intent that the switch acknowledged as a whole, in this session or an earlier one."""
+    sessions: int
+    """Number of sessions opened so far."""
+    unwatched: str | None
+    """The reason why the switch does not tell which of its ports are down; None if it does, or is not asked."""
+    drift_found: int
+    """Number of entries and settings of queues and digests that audits found different from what had been written, and
+    repaired."""
+    last_audit_at: float | None
+    """Time at which the whole switch was last read."""
+    last_written_at: float | None
+    """Time at which a write last changed anything."""
+
+
+OnEvent: TypeAlias = Callable[[SwitchEvent], None]
+OnDigests: TypeAlias = Callable[[str, DigestReport], Awaitable[None]]
+"""What takes each report, after the name of its switch."""
+
+
+class SwitchConnection:
+    """A connection that keeps one switch at the newest intent.
+
+    For each version that is written there is exactly one `Acknowledged` or (first) `IntentRefused`; versions that were
+    superseded before their turn are skipped silently. After `HigherPrimary` it stays out (state `backup`) until
+    `set_term` gives it a term above that id. Callbacks must not block; exceptions that they raise are logged and
+    otherwise ignored.
+
+    Args:
+        endpoint: the switch.
+        term: of its sessions (`echelon.switches.southbound.election`).
+        on_event: called with every event, in order, after `snapshot` shows it.
+        rng: source of jitter.
+        timing: delays and periods.
+        on_digests: awaited for each list of digests, in order for each kind of digest; the list is acknowledged when it
+            returns. None: the connection does not listen to digests.
+        clock: seconds since 1970, for `snapshot`.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        term: int,
+        on_event: OnEvent,
+        rng: random.Random,
+        timing: Timing | None = None,
+        on_digests: OnDigests | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._endpoint = endpoint
+        self._on_event = on_event
+        self._on_digests = on_digests
+        self._clock = clock
+        timing = timing or Timing()
+        self._timing = timing
+        self._lifecycle = Lifecycle(election_id(term), timing, rng)
+        self._since = clock()
+        self._told: tuple[State, str | None] = (self._lifecycle.state, None)
+        self._intents: dict[int, Intent] = {}
+        """Intents by version: the newest, and the one being written."""
+        self._waiting: deque[lifecycle.Event] = deque()
+        self._feeding = False
+        self._alarm: asyncio.TimerHandle | None = None
+        self._session: IntentSession | None = None
+        self._session_number = 0
+        """Number of the session that is open or being opened; events of an earlier one are dropped."""
+        self._turn = asyncio.Lock()
+        """Held by calls that read or write: a session takes one at a time."""
+        self._operation: asyncio.Task[None] | None = None
+        self._beside: set[asyncio.Task[Any]] = set()
+        """Tasks that run beside operations and end with the session: watch, ping, digests, calls of others."""
+        self._followed: set[str] = set()
+        self._watches_ports = False
+        self._ports_down: frozenset[int] = frozenset()
+        self._unwatched: str | None = None
+        self._closed = asyncio.Event()
+        self._closed.set()
+        self._running = False
+        self._installed: int | None = None
+        self._refused: tuple[int, str] | None = None
+        """Version and problem as last reported."""
+        self._standing: frozenset[RefusedEntry] = frozenset()
+        self._entries = 0
+        self._foreign = 0
+        self._drift = 0
+        self._last_audit_at: float | None = None
+        self._last_written_at: float | None = None
+
+    # -- for the owner -------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The switch's name."""
+        return self._endpoint.name
+
+    async def run(self) -> None:
+        """Connect and keep the switch at its intent until cancelled, then close. Call it once."""
+        self._running = True
+        try:
+            self._feed(lifecycle.Start())
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._feed(lifecycle.Stop())
+            await self._closed.wait()
+            if self._alarm is not None:
+                self._alarm.cancel()
+            self._running = False
+
+    def set_intent(self, intent: Intent, version: int) -> None:
+        """Set what the switch should hold from now on, whether it is there or not. Returns at once.
+
+        Versions count upwards; a version that is not above all before it is ignored. An intent that is superseded
+        before it could be written is never written.
+        """
+        if self._lifecycle.wanted is not None and version <= self._lifecycle.wanted:
+            return
+        same = intent is self._newest()
+        self._intents[version] = intent
+        self._feed(lifecycle.IntentWanted(version, same))
+
+    def set_term(self, term: int) -> None:
+        """Set the term of later sessions, if it is higher. A session that is open stays as it is."""
+        self._feed(lifecycle.TermRaised(election_id(term)))
+
+    def snapshot(self) -> ConnectionSnapshot:
+        """Return what is known of the switch now."""
+        machine, endpoint = self._lifecycle, self._endpoint
+        newest = self._newest()
+        return ConnectionSnapshot(
+            name=endpoint.name,
+            address=endpoint.address,
+            target=endpoint.target,
+            device_id=endpoint.device_id,
+            state=machine.state,
+            problem=machine.problem,
+            since=self._since,
+            term=term_of(machine.term),
+            entries=None if machine.state == "backup" else self._entries,
+            foreign_entries=self._foreign,
+            wanted_entries=0 if newest is None else newest.size,
+            wanted_version=machine.wanted,
+            installed_version=self._installed,
+            sessions=machine.session_count,
+            unwatched=self._unwatched,
+            drift_found=self._drift,
+            last_audit_at=self._last_audit_at,
+            last_written_at=self._last_written_at,
+        )
+
+    async def marked(self) -> int:
+        """Return how many entries with our mark the switch holds; 0 if it does not say soon. Needs no session."""
+        with suppress(_NobodyThereError, SouthboundError, TlsError, TimeoutError):
+            await _reach(self.name, self._endpoint.address)
+            async with asyncio.timeout(_MARKED_S):
+                return await self._new_session(self._lifecycle.term).marked()
+        return 0
+
+    async def difference(self, intent: Intent) -> Comparison:
+        """Return what would have to be written now to bring the switch to `intent`. Reads; writes nothing.
+
+        Raise `SouthboundError` if there is no session.
+        """
+        return await self._call(lambda session: session.compare(intent))
+
+    async def bytes_seen(self, entries: Iterable[TableEntry]) -> Mapping[TableEntry, int]:
+        """Return the bytes that matched each entry, by its direct counter; 0 for an entry that the switch does not
+        hold.
+
+        Raise `SouthboundError` if there is no session.
+        """
+        return await self._call(lambda session: session.bytes_seen(entries))
+
+    async def queue_counts(self) -> Mapping[tuple[int, int], QueueCount]:
+        """Return what has passed each queue, by (port, queue); empty if the switch's driver does not count.
+
+        Raise `SouthboundError` if there is no session.
+        """
+        return await self._call(lambda session: session.queue_counts())
+
+    async def _call(self, work: Callable[[IntentSession], Coroutine[Any, Any, T]]) -> T:
+        session = self._session
+        if session is None:
+            machine = self._lifecycle
+            raise SouthboundError(machine.problem or f"switch {self.name}: no session yet ({machine.state})")
+
+        async def in_turn() -> T:
+            try:
+                async with asyncio.timeout(self._timing.turn_s):
+                    await self._turn.acquire()
+            except TimeoutError:
+                text = f"switch {self.name}: another call to it has taken {self._timing.turn_s:g} s (ask again later)"
+                raise SouthboundError(text) from None
+            try:
+                return await work(session)
+            finally:
+                self._turn.release()
+
+        # A task of its own: the end of the session ends the call, not its caller.
+        task = self._task("call", in_turn())
+        self._keep(task)
+        try:
+            await asyncio.wait([task])
+        finally:
+            task.cancel()
+        if task.cancelled():
+            raise SouthboundError(f"switch {self.name}: the session at {self._endpoint.address} ended meanwhile")
+        return task.result()
+
+    # -- the machine ---------------------------------------------------------------------------------------------------
+
+    def _feed(self, event: lifecycle.Event, *tell: SwitchEvent) -> None:
+        """Feed the machine an event, carry out its instructions, tell the owner. Callbacks may call back."""
+        self._waiting.append(event)
+        if self._feeding:
+            assert not tell, "outcomes come from tasks, which do not run while the machine does"
+            return
+        self._feeding = True
+        try:
+            while self._waiting:
+                self._step(self._waiting.popleft())
+        finally:
+            self._feeding = False
+        for one in tell:
+            self._tell(one)
+
+    def _step(self, event: lifecycle.Event) -> None:
+        machine = self._lifecycle
+        instructions = machine.handle(event, time.monotonic())
+        if isinstance(event, lifecycle.IntentWanted):
+            # Until now the one before could still be ordered.
+            self._intents = {v: intent for v, intent in self._intents.items() if v >= event.version}
+            if machine.attempted == event.version:
+                self._installed = event.version
+                self._tell(Acknowledged(self.name, event.version))
+        for instruction in instructions:
+            self._carry_out(instruction)
+        self._set_alarm(machine.wake_at)
+        current = (machine.state, machine.problem)
+        if current != self._told:
+            if machine.state != self._told[0]:
+                self._since = self._clock()
+            self._told = current
+            self._tell(SwitchChanged(self.name, *current, self._installed))
+
+    def _set_alarm(self, wake_at: float | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        if wake_at is not None and self._running:
+            delay_s = max(0.0, wake_at - time.monotonic())
+            self._alarm = asyncio.get_running_loop().call_later(delay_s, self._feed, lifecycle.Tick())
+
+    def _tell(self, event: SwitchEvent) -> None:
+        try:
+            self._on_event(event)
+        except Exception:
+            _log.exception("switch %s: the owner of the connection failed at %s", self.name, type(event).__name__)
+
+    def _carry_out(self, instruction: lifecycle.Instruction) -> None:
+        match instruction:
+            case lifecycle.Open(term):
+                self._closed.clear()
+                self._session_number += 1
+                self._operation = self._task("open", self._open(self._session_number, term))
+            case lifecycle.Write():
+                assert self._session is not None
+                intent = self._intents[instruction.version]
+                work = self._write(self._session_number, self._session, instruction, intent)
+                self._operation = self._task("write", work)
+            case lifecycle.Ping():
+                assert self._session is not None
+                self._beside_session(self._ping(self._session_number, self._session))
+            case lifecycle.Close():
+                self._session_number += 1
+                self._operation = self._task("close", self._close(self._operation))
+            case lifecycle.ReportPrimary(primary_id):
+                self._tell(HigherPrimary(self.name, primary_id))
+
+    def _answer(self, number: int, event: lifecycle.Event, *tell: SwitchEvent) -> None:
+        """Handle an event of session `number`, if that is still the current one."""
+        if number == self._session_number:
+            self._feed(event, *tell)
+
+    def _task(self, what: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        return asyncio.create_task(work, name=f"switch {self.name}: {what}")
+
+    def _beside_session(self, work: Coroutine[Any, Any, None]) -> None:
+        number = self._session_number
+        task = self._task("session", work)
+        self._keep(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if task.cancelled() or (error := task.exception()) is None:
+                return
+            if isinstance(error, SouthboundError):
+                self._answer(number, _loss(error))
+            else:
+                _log.error("switch %s: following the session failed", self.name, exc_info=error)
+                problem = f"switch {self.name}: {type(error).__name__}: {error}"
+                self._answer(number, lifecycle.Lost(problem))
+
+        task.add_done_callback(ended)
+
+    def _keep(self, task: asyncio.Task[Any]) -> None:
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    # -- opening and closing -------------------------------------------------------------------------------------------
+
+    async def _open(self, number: int, term: int) -> None:
+        event: lifecycle.Event
+        tell: list[SwitchEvent] = []
+        session: IntentSession | None = None
+        try:
+            await _reach(self.name, self._endpoint.address)
+            session = self._new_session(term)
+            async with asyncio.timeout(_OPEN_S):
+                await session.__aenter__()
+            event = lifecycle.Opened()
+        except _NobodyThereError as error:
+            event = lifecycle.OpenFailed(str(error), answered=False)
+        except NotPrimaryError as error:
+            event = lifecycle.Outranked(error.primary_id, str(error))
+        except SouthboundError as error:
+            event = lifecycle.OpenFailed(str(error), answered=True)
+        except TlsError as error:
+            event = lifecycle.OpenFailed(f"switch {self.name}: {error}", answered=True)
+        except TimeoutError:
+            text = f"switch {self.name}: no session at {self._endpoint.address} within {_OPEN_S:g} s; it may be stuck"
+            event = lifecycle.OpenFailed(text, answered=True)
+        except Exception as error:
+            _log.exception("switch %s: opening a session failed", self.name)
+            event = lifecycle.OpenFailed(f"switch {self.name}: {type(error).__name__}: {error}", answered=True)
+        if isinstance(event, lifecycle.Opened):
+            assert session is not None
+            self._session = session
+            tell.append(SwitchConnected(self.name))
+            self._followed.clear()
+            self._watches_ports = False
+            self._beside_session(self._watch(number, session))
+            # Listen first: what the switch reports as soon as it is configured must not be missed.
+            self._follow_digests(session, self._newest())
+        self._operation = None
+        if self._session is None:
+            self._closed.set()
+        self._answer(number, event, *tell)
+
+    def _new_session(self, term: int) -> IntentSession:
+        endpoint = self._endpoint
+        return endpoint.session(
+            endpoint.name,
+            endpoint.address,
+            endpoint.device_id,
+            endpoint.program,
+            election_id=term,
+            credentials=None if endpoint.tls is None else endpoint.tls.credentials(),
+            owner=endpoint.owner,
+            queues=endpoint.queues,
+        )
+
+    def _newest(self) -> Intent | None:
+        wanted = self._lifecycle.wanted
+        return None if wanted is None else self._intents.get(wanted)
+
+    async def _watch(self, number: int, session: IntentSession) -> None:
+        why = await session.wait_lost()
+        self._answer(number, _loss(why))
+
+    async def _ping(self, number: int, session: IntentSession) -> None:
+        event: lifecycle.Event = lifecycle.Answered()
+        try:
+            await self._guarded(session.ping(self._timing.answer_s))
+        except SouthboundError as error:
+            event = _loss(error)
+        self._answer(number, event)
+
+    async def _watch_ports(self, session: IntentSession) -> None:
+        try:
+            async with self._turn:
+                found = await session.ports_down()
+            if found is None:
+                return
+            async with aclosing(found) as news:
+                async for down in news:
+                    self._unwatched = None
+                    if down != self._ports_down:
+                        self._ports_down = down
+                        self._tell(PortsChanged(self.name, down))
+            found_out = SouthboundError(f"switch {self.name}: it ended the subscription to its ports")
+        except SouthboundError as error:
+            found_out = error
+        except Exception as error:
+            # It answers nonsense.
+            found_out = SouthboundError(f"switch {self.name}: watching ports: {type(error).__name__}: {error}")
+        # Others say so if the session has broken.
+        if isinstance(await self._why(session, found_out), lifecycle.WriteFailed):
+            # The next audit tries again.
+            self._watches_ports = False
+            known, self._unwatched = self._unwatched, str(found_out)
+            if known is None:
+                self._tell(PortsUnwatched(self.name, self._unwatched))
+
+    async def _close(self, operation: asyncio.Task[None] | None) -> None:
+        session, self._session = self._session, None
+        ending = [*self._beside, *([operation] if operation is not None else [])]
+        for task in ending:
+            task.cancel()
+        if ending:
+            await asyncio.wait(ending)
+        if session is not None:
+            try:
+                async with asyncio.timeout(_CLOSE_S):
+                    await session.__aexit__(None, None, None)
+            except TimeoutError:
+                _log.warning("switch %s: closing the session took more than %g s", self.name, _CLOSE_S)
+            except Exception:
+                _log.exception("switch %s: closing the session failed", self.name)
+        self._operation = None
+        self._closed.set()
+        self._feed(lifecycle.Closed())
+
+    async def _guarded(self, work: Awaitable[T]) -> T:
+        """Run a call of a session. Calls on a closed channel end as if they had been cancelled; the caller was not."""
+        try:
+            return await work
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise SouthboundError(f"switch {self.name}: the session at {self._endpoint.address} broke") from None
+
+    # -- writing -------------------------------------------------------------------------------------------------------
+
+    async def _write(self, number: int, session: IntentSession, order: lifecycle.Write, intent: Intent) -> None:
+        self._follow_digests(session, intent)
+        tell: list[SwitchEvent] = []
+        event: lifecycle.Event
+        try:
+            limit_s = self._timing.write_s + self._timing.entry_s * (intent.size + self._entries + self._foreign)
+            async with deadline(limit_s, self.name, "writing"), self._turn:
+                applied = await self._guarded(session.reconcile(intent) if order.afresh else session.update(intent))
+        except NotPrimaryError as error:
+            event = _loss(error)
+        except SouthboundError as error:
+            event = await self._why(session, error)
+        except Exception as error:
+            _log.exception("switch %s: writing failed", self.name)
+            event = lifecycle.WriteFailed(f"switch {self.name}: {type(error).__name__}: {error}")
+        else:
+            event, tell = self._applied(session, order, applied)
+            if order.afresh and not self._watches_ports:
+                self._watches_ports = True
+                self._beside_session(self._watch_ports(session))
+        if isinstance(event, lifecycle.WriteFailed):
+            tell = self._refusal(order.version, event.problem, 0)
+        self._operation = None
+        self._answer(number, event, *tell)
+
+    async def _why(self, session: IntentSession, error: SouthboundError) -> lifecycle.Event:
+        """Return whether a call failed because the switch refused it, or because the switch is gone."""
+        with suppress(TimeoutError):
+            return _loss(await asyncio.wait_for(session.wait_lost(), _STREAM_FIRST_S))
+        try:
+            await self._guarded(session.ping(self._timing.answer_s))
+        except SouthboundError:
+            return lifecycle.Lost(str(error))
+        return lifecycle.WriteFailed(str(error))
+
+    def _applied(
+        self, session: IntentSession, order: lifecycle.Write, applied: Applied
+    ) -> tuple[lifecycle.Event, list[SwitchEvent]]:
+        now = self._clock()
+        self._entries, self._foreign = session.entries, applied.foreign
+        if order.afresh:
+            self._last_audit_at = now
+        if applied:
+            self._last_written_at = now
+        # An entry that was refused and is accepted now was never on the switch, so it is not drift.
+        taken = len(self._standing.difference(applied.refused))
+        self._standing = frozenset(applied.refused)
+        tell: list[SwitchEvent] = []
+        drift = len(applied) + applied.queues + applied.digests + applied.groups - taken
+        if order.audit and drift > 0:
+            self._drift += drift
+            tell.append(DriftRepaired(self.name, drift))
+        if applied.refused:
+            more = f" (and {len(applied.refused) - 1} more)" if len(applied.refused) > 1 else ""
+            problem = f"{applied.refused[0]}{more}"
+            return lifecycle.Written(problem), tell + self._refusal(order.version, problem, len(applied.refused))
+        if self._installed != order.version or self._refused is not None:
+            tell.append(
+                Acknowledged(
+                    self.name,
+                    order.version,
+                    applied.encoding_s,
+                    applied.rpc_s,
+                    applied.inserts,
+                    applied.modifies,
+                    applied.deletes,
+                )
+            )
+        self._installed, self._refused = order.version, None
+        return lifecycle.Written(None), tell
+
+    def _refusal(self, version: int, problem: str, entries: int) -> list[SwitchEvent]:
+        if self._refused == (version, problem):
+            return []
+        self._refused = version, problem
+        return [IntentRefused(self.name, problem, version, entries)]
+
+    # -- digests -------------------------------------------------------------------------------------------------------
+
+    def _follow_digests(self, session: IntentSession, intent: Intent | None) -> None:
+        if self._on_digests is None or intent is None:
+            return
+        for setting in intent.digests:
+            if setting.name not in self._followed:
+                self._followed.add(setting.name)
+                self._beside_session(self._follow(session, setting.name, self._on_digests))
+
+    async def _follow(self, session: IntentSession, digest: str, deliver: OnDigests) -> None:
+        async with aclosing(cast(AsyncGenerator[DigestReport, None], session.digests(digest))) as reports:
+            async for report in reports:
+                try:
+                    await deliver(self.name, report)
+                except Exception:
+                    _log.exception("switch %s: a report of %s could not be handled", self.name, digest)
+                await session.acknowledge(report)
+
+
+class _NobodyThereError(Exception):
+    """The error for a switch's address at which nothing accepts connections."""
+
+
+async def _reach(name: str, address: str) -> None:
+    """Check that something accepts TCP connections there: cheaper than a session, and with an answer in time.
+
+    Raise `_NobodyThereError`. An address of gRPC's own kind (`unix:PATH`, `dns:///...`) is left to gRPC.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or "/" in host or host == "unix":
+        return
+    reason = "has no address"
+    try:
+        for numeric in await _resolve(host.strip("[]")):
+            try:
+                async with asyncio.timeout(_REACH_S):
+                    _, writer = await asyncio.open_connection(numeric, int(port))
+            except TimeoutError:
+                reason = f"no answer within {_REACH_S:g} s"
+            except OSError as error:
+                # asyncio words its own text around the number.
+                reason = os.strerror(error.errno) if error.errno else str(error)
+            else:
+                writer.close()
+                with suppress(OSError):
+                    await writer.wait_closed()
+                return
+    except TimeoutError:
+        reason = f"its name was not resolved within {_RESOLVE_S:g} s"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    raise _NobodyThereError(f"switch {name}: cannot connect to {address}: {reason}; is the switch running?")
+
+
+async def _resolve(host: str) -> list[str]:
+    """Return numeric addresses. Raise OSError or TimeoutError."""
+    with suppress(ValueError):
+        return [str(ipaddress.ip_address(host))]
+    async with asyncio.timeout(_RESOLVE_S):
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+
+
+def _loss(why: SouthboundError) -> lifecycle.Event:
+    if isinstance(why, NotPrimaryError):
+        return lifecycle.Outranked(why.primary_id, str(why))
+    return lifecycle.Lost(str(why))

@@ -1,0 +1,26 @@
+"""Errors between a controller and a switch, in one line for the person who meets them."""
+
+from __future__ import annotations
+
+from echelon.model.errors import Code, CodedError
+
+
+class SouthboundError(CodedError):
+    """The error for a switch that cannot be reached or refuses a request; the text names switch, table, match and
+    reason.
+    """
+
+    code: Code = "switch-failed"
+
+
+class NotPrimaryError(SouthboundError):
+    """The error when another controller is the switch's primary, so that this one must not write any more.
+
+    `primary_id` is that controller's election id, or 0 if the switch did not tell it.
+    """
+
+    code: Code = "not-primary"
+
+    def __init__(self, text: str, primary_id: int) -> None:
+        super().__init__(text)
+        self.primary_id = primary_id

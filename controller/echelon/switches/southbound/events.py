@@ -1,0 +1,100 @@
+"""The events of a connection with a switch, as the controller's machine takes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from echelon.switches.southbound.lifecycle import State
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchConnected:
+    """The event that there is a new session with a switch, which may have restarted since the session before."""
+
+    switch: str
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchChanged:
+    """The event that the connection with a switch came into another state, or has another problem."""
+
+    switch: str
+    state: State
+    problem: str | None = None
+    holds: int | None = None
+    """The version of the last intent that the switch acknowledged, in this session or an earlier one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """The event that a switch holds the intent of that version, and nothing else of ours."""
+
+    switch: str
+    version: int
+    encoding_s: float = 0.0
+    rpc_s: float = 0.0
+    """The times for encoding and for writing."""
+    inserts: int = 0
+    modifies: int = 0
+    deletes: int = 0
+    """The numbers of entries that were written."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntentRefused:
+    """The event that a switch does not hold the whole intent of that version.
+
+    It is told once for each version and problem. The intent is tried again, and `Acknowledged` follows if that helps.
+    """
+
+    switch: str
+    problem: str
+    version: int = 0
+    entries: int = 0
+    """Number of entries that the switch does not take; 0: unknown, because the whole attempt failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriftRepaired:
+    """The event that an audit found a switch different from what had been written to it, and repaired it."""
+
+    switch: str
+    count: int
+    """Number of entries, queue settings and digest settings."""
+
+
+@dataclass(frozen=True, slots=True)
+class HigherPrimary:
+    """The event that a switch obeys a controller whose election id is not below our term; once for each id."""
+
+    switch: str
+    election_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class PortsChanged:
+    """The event that it is known which ports of a switch are down, and are not those that were down before."""
+
+    switch: str
+    down: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class PortsUnwatched:
+    """The event that a switch does not tell which of its ports are down; once until it does."""
+
+    switch: str
+    problem: str
+
+
+SwitchEvent: TypeAlias = (
+    SwitchConnected
+    | SwitchChanged
+    | Acknowledged
+    | IntentRefused
+    | DriftRepaired
+    | HigherPrimary
+    | PortsChanged
+    | PortsUnwatched
+)

@@ -1,0 +1,1005 @@
+"""Sessions with switches: what a switch should hold, what it holds, and the difference.
+
+`IntentSession` knows intents; how entries travel is the business of its subclasses. `SwitchSession` is the one for
+P4Runtime: it opens the stream, bids for the role of primary, pushes the program, and sends entries in bulk. Of finsy it
+uses the schema, the encoding of digests, and the gNMI client: finsy's own session outbids whoever is there, gives every
+call ten seconds, and decodes every entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Protocol, Self, cast
+
+from finsy import GNMIClient, GRPCStatusCode, P4DigestEntry, P4DigestList, P4MulticastGroupEntry
+from finsy.gnmiclient import GNMIClientError
+from finsy.p4entity import decode_entity
+from finsy.proto import U128, p4r
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from echelon.switches.lowering.intent import (
+    FIRST_GROUP,
+    DigestSetting,
+    Intent,
+    MulticastGroup,
+    QueueSetting,
+    TableEntry,
+)
+from echelon.switches.southbound.channel import CallError, Connect, MessageStream, P4RuntimeChannel
+from echelon.switches.southbound.codec import OWNER, EntryText, codec_of, encode_digest, schema_of
+from echelon.switches.southbound.deadlines import deadline, within
+from echelon.switches.southbound.encoding import (
+    EncodedEntry,
+    UpdateKind,
+    read_request,
+    table_entries,
+    value_text,
+    write_header,
+    write_request,
+)
+from echelon.switches.southbound.errors import NotPrimaryError, SouthboundError
+from echelon.switches.southbound.queues import PortWatcher, QueueCount, QueueCounter, QueueDriver
+from echelon.switches.southbound.reconcile import Chunk, InvalidEntry, Turn, WantedEntries, difference, turned
+from echelon.switches.southbound.writer import FOREIGN, Found, LookUp, Refusal, Send, Writing, carry_out
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from finsy import GRPCCredentialsTLS
+
+    from echelon.model.p4program import P4Program
+
+_log = logging.getLogger(__name__)
+
+
+# -- outcomes ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedEntry:
+    """An entry that a switch does not accept, or does not give up."""
+
+    switch: str
+    table: str
+    match: str
+    reason: str
+    code: str
+    """gRPC's name of the status."""
+
+    def __str__(self) -> str:
+        return f"switch {self.switch}: table {self.table}, {self.match}: {self.reason} [{self.code}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was written to a switch. It is true if anything was; its length counts the entries."""
+
+    inserts: int
+    modifies: int
+    deletes: int
+    """The numbers of entries that the switch inserted, modified and deleted."""
+    refused: tuple[RefusedEntry, ...]
+    """Everything that is not on the switch as the intent wants it, from this change or an earlier one."""
+    foreign: int
+    """Number of others' entries on the switch when it was last read."""
+    queues: int
+    digests: int
+    groups: int
+    """The numbers of settings that were written."""
+    encoding_s: float
+    """Time for encoding entries and comparing them. Part of it may have passed while the switch was at work."""
+    read_s: float
+    """Time for reading what the switch held."""
+    rpc_s: float
+    """Time for writing, until the last update was acknowledged."""
+
+    def __len__(self) -> int:
+        return self.inserts + self.modifies + self.deletes
+
+    def __bool__(self) -> bool:
+        return bool(len(self) or self.queues or self.digests or self.groups)
+
+    def require(self) -> None:
+        """Raise `SouthboundError` if anything was refused."""
+        if self.refused:
+            more = f" (and {len(self.refused) - 1} more)" if len(self.refused) > 1 else ""
+            raise SouthboundError(f"{self.refused[0]}{more}")
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What differs between a switch and its intent. It is true if anything does; its length counts the entries."""
+
+    inserts: tuple[EntryText, ...]
+    """Entries that are missing."""
+    modifies: tuple[EntryText, ...]
+    """Entries that should do something else, as they should be."""
+    deletes: tuple[EntryText, ...]
+    """Entries of ours that should not be there."""
+    blocked: tuple[EntryText, ...]
+    """Entries that are missing, with someone else's entry in their place."""
+    foreign: int
+    """Number of others' entries, which are left alone."""
+    queues: tuple[QueueSetting, ...]
+    digests: tuple[DigestSetting, ...]
+    groups: tuple[MulticastGroup, ...]
+    """Settings that are not in force, each as it should be; a group that should not be there has no copies."""
+
+    def __len__(self) -> int:
+        return len(self.inserts) + len(self.modifies) + len(self.deletes) + len(self.blocked)
+
+    def __bool__(self) -> bool:
+        return bool(len(self) or self.queues or self.digests or self.groups)
+
+
+# -- what sessions share -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class DigestReport:
+    """A list of digests."""
+
+    fields: tuple[Mapping[str, int], ...]
+    """The fields of each digest, by name."""
+    received: object
+    """The list as it came through the channel, by which it is acknowledged."""
+
+
+class EntryCodec(Protocol):
+    """A translation of an intent's entries to a channel's bytes."""
+
+    @property
+    def stages(self) -> Mapping[str, int]:
+        """The stage of each table; see `EncodedEntry.stage`."""
+        ...
+
+    def spread(self, entry: TableEntry) -> Sequence[TableEntry]:
+        """Return the entries that the channel needs for one of an intent, each of which can be encoded."""
+        ...
+
+    def encode(self, entry: TableEntry) -> EncodedEntry:
+        """Return the bytes of `entry`. Raise ValueError that names table and field."""
+        ...
+
+    def describe(self, entry: EncodedEntry) -> EntryText:
+        """Describe an entry for people."""
+        ...
+
+
+@dataclass(slots=True)
+class Tables:
+    """The entries of a switch, except those that belong to its program."""
+
+    ours: dict[bytes, EncodedEntry] = field(default_factory=dict)
+    foreign: set[bytes] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _Seconds:
+    """The durations of the phases of a change, in seconds."""
+
+    encoding: float = 0.0
+    read: float = 0.0
+    rpc: float = 0.0
+
+
+async def _encoded(turn: Turn) -> None:
+    """Encode all new parts piece by piece, so that other switches get the event loop in between."""
+    for _ in turn.come:
+        await asyncio.sleep(0)
+
+
+def _timed(chunks: Iterator[Chunk], seconds: _Seconds) -> Iterator[Chunk]:
+    """Yield the same items, counting the time that it takes to make them."""
+    while True:
+        started = time.perf_counter()
+        chunk = next(chunks, None)
+        seconds.encoding += time.perf_counter() - started
+        if chunk is None:
+            return
+        yield chunk
+
+
+class IntentSession(ABC):
+    """A session with one switch, which brings the switch to its intent.
+
+    It is an async context manager, which is connected inside its block. Calls that read or write must not overlap;
+    `digests`, `acknowledge`, `wait_lost` and `ping` may run beside them.
+
+    Args:
+        name: the switch's name, for messages.
+        codec: translates entries.
+        queues: the driver of the switch's queues (`echelon.switches.targets.Target.queue_driver`). Without one, an
+            intent that configures queues is refused.
+    """
+
+    def __init__(self, name: str, codec: EntryCodec, queues: QueueDriver | None) -> None:
+        self.name = name
+        self._codec = codec
+        self._queue_driver = queues
+        self._queues_open = False
+        self._wanted = self._new_wanted()
+        self._held: dict[bytes, EncodedEntry] | None = None
+        """Our entries on the switch, by key; None while unknown."""
+        self._foreign: set[bytes] = set()
+        self._standing: dict[bytes, RefusedEntry] = {}
+        """The entries that the switch refused to write or to delete, by key."""
+        self._queues: dict[tuple[int, int], QueueSetting] = {}
+        self._digests: dict[str, DigestSetting] = {}
+        self._groups: dict[int, MulticastGroup] = {}
+
+    async def marked(self) -> int:
+        """Return how many entries with our mark the switch holds, before the session is opened; 0: not known."""
+        return 0
+
+    # -- the channel -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def __aenter__(self) -> Self:
+        """Open the session.
+
+        Raise `SouthboundError` for a switch that cannot be reached or refuses the program, and `NotPrimaryError` for
+        one that obeys another controller.
+        """
+
+    @abstractmethod
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+    @abstractmethod
+    async def wait_lost(self) -> SouthboundError:
+        """Wait until the session is over, and return why: `NotPrimaryError` if another controller took over."""
+
+    @abstractmethod
+    async def ping(self, timeout_s: float) -> None:
+        """Send one cheap RPC. Raise `SouthboundError` if the switch does not answer in time."""
+
+    @abstractmethod
+    async def bytes_seen(self, entries: Iterable[TableEntry]) -> dict[TableEntry, int]:
+        """Return the direct byte counters of `entries`; 0 for what the switch does not hold."""
+
+    @abstractmethod
+    def digests(self, name: str) -> AsyncIterator[DigestReport]:
+        """Yield digest lists as the switch sends them, oldest first. Raise `SouthboundError` when the session ends."""
+
+    @abstractmethod
+    async def acknowledge(self, report: DigestReport) -> None:
+        """Acknowledge a list of digests. Raise `SouthboundError`."""
+
+    @abstractmethod
+    def _errors(self, what: str) -> AbstractContextManager[None]:
+        """Turn whatever goes wrong between here and the switch into a `SouthboundError`."""
+
+    @abstractmethod
+    def _check_up(self) -> None:
+        """Raise `SouthboundError` if the session is over."""
+
+    @abstractmethod
+    async def _read_all(self, expected: Mapping[bytes, EncodedEntry]) -> Tables:
+        """Return every entry of every table except constant and default ones; cheapest for those that are as
+        `expected`."""
+
+    @abstractmethod
+    async def _write(self, send: Send) -> None:
+        """Write a batch. Raise `CallError`."""
+
+    @abstractmethod
+    async def _look_up(self, lookup: LookUp) -> Mapping[bytes, Found]:
+        """Return what the switch holds under those keys."""
+
+    @abstractmethod
+    async def _read_digests(self, settings: Sequence[DigestSetting]) -> dict[str, DigestSetting]:
+        """Return the settings of those digests that are in force."""
+
+    @abstractmethod
+    async def _write_digests(self, settings: Sequence[DigestSetting]) -> int:
+        """Put settings into force; return how many changed."""
+
+    @abstractmethod
+    async def _read_groups(self) -> dict[int, MulticastGroup]:
+        """Return our multicast groups, by number."""
+
+    @abstractmethod
+    async def _write_group(self, kind: UpdateKind, group: MulticastGroup) -> None:
+        """Insert, modify or delete a multicast group."""
+
+    @abstractmethod
+    async def _open_queues(self, driver: QueueDriver) -> None:
+        """Prepare the driver of the queues for this session, over the channel that it uses."""
+
+    # -- intents -----------------------------------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> int:
+        """The number of our table entries on the switch, by the last `reconcile` and what was written since."""
+        return len(self._held or ())
+
+    @property
+    def foreign(self) -> int:
+        """The number of others' table entries on the switch, by the last `reconcile`."""
+        return len(self._foreign)
+
+    async def reconcile(self, intent: Intent) -> Applied:
+        """Read what the switch holds, and write the difference. Raise `SouthboundError`."""
+        with self._changing():
+            started = time.perf_counter()
+            await _encoded(self._wanted.turn_to(intent.parts))
+            seconds = _Seconds(encoding=time.perf_counter() - started)
+            tables = await self._read_all(self._wanted.by_key)
+            self._queues = await self._read_queues() if intent.queues else {}
+            self._digests = await self._read_digests(intent.digests)
+            self._groups = {} if intent.groups is None else await self._read_groups()
+            seconds.read = time.perf_counter() - started - seconds.encoding
+            self._foreign = tables.foreign
+            change = difference(tables.ours, self._wanted.by_key, tables.foreign)
+            blocked = [Refusal(UpdateKind.INSERT, entry, FOREIGN) for entry in change.blocked]
+            self._standing = {refusal.entry.key: self._refused(refusal) for refusal in blocked}
+            writing = Writing(change.chunks(), tables.ours, deletes=bool(change.deletes))
+            return await self._apply(intent, writing, tables.ours, seconds)
+
+    async def update(self, intent: Intent) -> Applied:
+        """Write what differs from the last `reconcile` or `update`, without reading. Raise `SouthboundError`.
+
+        The cost is that of the parts that are not the same object as before. If nothing is known of what the switch
+        holds (at first, and after an error), this is `reconcile`.
+        """
+        if self._held is None:
+            return await self.reconcile(intent)
+        held = self._held
+        with self._changing():
+            started = time.perf_counter()
+            turn = self._wanted.turn_to(intent.parts)
+            # A deletion may make room for an entry that was refused before.
+            self._standing = {key: refused for key, refused in self._standing.items() if key not in turn.gone}
+            again = list(self._standing) if turn.gone else []
+            seconds = _Seconds(encoding=time.perf_counter() - started)
+            chunks = _timed(turned(turn, self._wanted.by_key, held, again), seconds)
+            return await self._apply(intent, Writing(chunks, held, deletes=bool(turn.gone)), held, seconds)
+
+    async def compare(self, intent: Intent) -> Comparison:
+        """Read what the switch holds; write nothing, and remember nothing of it. Raise `SouthboundError`."""
+        wanted = self._new_wanted()
+        await _encoded(wanted.turn_to(intent.parts))
+        tables = await self._read_all(wanted.by_key)
+        queues = await self._read_queues() if intent.queues else {}
+        digests = await self._read_digests(intent.digests)
+        groups = {} if intent.groups is None else await self._read_groups()
+        change = difference(tables.ours, wanted.by_key, tables.foreign)
+        owners = wanted.owners({entry.key for entry in (*change.inserts, *change.modifies, *change.blocked)})
+
+        def texts(entries: Iterable[EncodedEntry]) -> tuple[EntryText, ...]:
+            return tuple(replace(self._codec.describe(entry), owner=owners.get(entry.key, "")) for entry in entries)
+
+        return Comparison(
+            texts(change.inserts),
+            texts(change.modifies),
+            texts(change.deletes),
+            texts(change.blocked),
+            len(tables.foreign),
+            tuple(setting for setting in intent.queues if queues.get((setting.port, setting.queue)) != setting),
+            tuple(setting for setting in intent.digests if digests.get(setting.name) != setting),
+            _changed_groups(groups, intent),
+        )
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Forget what the switch holds, and what of the intent is encoded, if the block raises."""
+        self._held = None
+        try:
+            yield
+        except BaseException:
+            self._wanted = self._new_wanted()
+            raise
+
+    def _new_wanted(self) -> WantedEntries:
+        return WantedEntries(self._codec.encode, self._codec.stages, self._codec.spread)
+
+    async def _apply(
+        self, intent: Intent, writing: Writing, held: dict[bytes, EncodedEntry], seconds: _Seconds
+    ) -> Applied:
+        started = time.perf_counter()
+        # Queues before entries: a packet must not enter a queue that is not yet what its class expects.
+        queues = await self._write_queues(intent.queues)
+        digests = await self._write_digests(intent.digests)
+        # A group is there before an entry names it, and goes when none does any more.
+        groups = _changed_groups(self._groups, intent)
+        for group in groups:
+            if group.copies:
+                kind = UpdateKind.MODIFY if group.number in self._groups else UpdateKind.INSERT
+                await self._write_group(kind, group)
+                self._groups[group.number] = group
+        with self._errors("writing tables"):
+            await carry_out(writing, self._write, self._look_up)
+        for group in groups:
+            if not group.copies:
+                await self._write_group(UpdateKind.DELETE, group)
+                del self._groups[group.number]
+        seconds.rpc += time.perf_counter() - started
+        self._standing = {key: refused for key, refused in self._standing.items() if not self._is_right(key, held)}
+        self._standing.update((refusal.entry.key, self._refused(refusal)) for refusal in writing.refused)
+        self._held = held
+        return Applied(
+            writing.done[UpdateKind.INSERT],
+            writing.done[UpdateKind.MODIFY],
+            writing.done[UpdateKind.DELETE],
+            (*map(self._invalid, self._wanted.invalid), *self._standing.values()),
+            len(self._foreign),
+            queues,
+            digests,
+            len(groups),
+            seconds.encoding,
+            seconds.read,
+            seconds.rpc,
+        )
+
+    def _is_right(self, key: bytes, held: Mapping[bytes, EncodedEntry]) -> bool:
+        wanted, there = self._wanted.by_key.get(key), held.get(key)
+        return wanted is there if wanted is None or there is None else wanted.value == there.value
+
+    def _refused(self, refusal: Refusal) -> RefusedEntry:
+        text = self._codec.describe(refusal.entry)
+        reason = refusal.status.message or f"the switch refuses to {refusal.kind.name.lower()} it, without a reason"
+        return RefusedEntry(self.name, text.table, text.key, reason, GRPCStatusCode(refusal.status.code).name)
+
+    def _invalid(self, invalid: InvalidEntry) -> RefusedEntry:
+        match = ", ".join(f"{name}={value_text(value)}" for name, value in invalid.entry.match)
+        reason = invalid.reason.removeprefix(f"table {invalid.entry.table}: ")
+        return RefusedEntry(self.name, invalid.entry.table, match, reason, "INVALID_ARGUMENT")
+
+    async def _read_queues(self) -> dict[tuple[int, int], QueueSetting]:
+        driver = self._queue_driver
+        if driver is None:
+            self._check_up()
+            raise SouthboundError(f"switch {self.name}: its session has no queue driver (give it that of its target)")
+        with self._errors("reading queues"):
+            await self._prepare(driver)
+            return dict(await driver.read())
+
+    async def queue_counts(self) -> Mapping[tuple[int, int], QueueCount]:
+        """Return what has passed each queue, by (port, queue); empty if the switch's driver does not count."""
+        driver = self._queue_driver
+        with self._errors("reading counters of queues"):
+            if not isinstance(driver, QueueCounter):
+                return {}
+            await self._prepare(driver)
+            return await driver.counted()
+
+    async def ports_down(self) -> AsyncGenerator[frozenset[int], None] | None:
+        """Return what yields the ports that are down, at first and whenever they are others.
+
+        It may run beside other calls. None: the switch's driver does not tell.
+        """
+        driver = self._queue_driver
+        with self._errors("watching ports"):
+            if not isinstance(driver, PortWatcher):
+                return None
+            await self._prepare(driver)
+            return driver.ports_down()
+
+    async def _prepare(self, driver: QueueDriver) -> None:
+        """Open the driver before its first call of this session."""
+        if not self._queues_open:
+            await self._open_queues(driver)
+            self._queues_open = True
+
+    async def _write_queues(self, settings: Sequence[QueueSetting]) -> int:
+        held = self._queues.get
+        changed = [s for s in settings if (there := held((s.port, s.queue))) is not s and there != s]
+        if changed and self._queue_driver is not None:
+            with self._errors("setting queues"):
+                await self._queue_driver.write(changed)
+            self._queues.update({(s.port, s.queue): s for s in changed})
+        return len(changed)
+
+
+def _changed_groups(held: Mapping[int, MulticastGroup], intent: Intent) -> tuple[MulticastGroup, ...]:
+    """Return the groups to write, each as it should be; one that should not be there has no copies."""
+    wanted = {group.number: group for group in intent.groups or ()}
+    gone = () if intent.groups is None else tuple(MulticastGroup(number, ()) for number in held if number not in wanted)
+    return (*(group for number, group in wanted.items() if held.get(number) != group), *gone)
+
+
+class SessionFactory(Protocol):
+    """A maker of sessions with switches of one kind."""
+
+    def __call__(
+        self,
+        name: str,
+        address: str,
+        device_id: int,
+        program: P4Program,
+        *,
+        election_id: int | None = None,
+        credentials: GRPCCredentialsTLS | None = None,
+        owner: bytes = OWNER,
+        queues: QueueDriver | None = None,
+        connect: Connect | None = None,
+    ) -> IntentSession:
+        """Return a session that connects to nothing yet.
+
+        Args:
+            name: the switch's name, for messages.
+            address: host:port of the service that holds its tables.
+            device_id: the number by which that service knows the switch.
+            program: what the switch is to run; it is pushed if the switch runs another program.
+            election_id: the leader's; every later leader has a higher one. None: there is only one controller.
+            credentials: TLS credentials; None means plain text.
+            owner: marks our entries, where the switch can hold a mark; entries with another mark are left alone.
+            queues: the driver of the switch's queues.
+            connect: opens the connection; None: over sockets.
+        """
+        ...
+
+
+# -- P4Runtime ---------------------------------------------------------------------------------------------------------
+
+_FIRST_ID = 10
+"""The election id that a session bids first if it is given none."""
+
+_TAKEOVER_S = 5.0
+"""How long to wait for a switch to release its previous primary."""
+
+_ANSWER_S = 10.0
+"""How long to wait for the answer to a call, other than Read and Write."""
+
+_DIGEST_QUEUE = 1 << 16
+"""Most lists of one digest that wait to be handled; later ones are dropped."""
+
+_ENTRIES_AT_ONCE = 1000
+"""Number of entries to read before other tasks get the event loop."""
+
+_COUNTED = 1 << 12
+"""Number of entries to keep the encoding of whose counters were read."""
+
+_WITH_COUNTER = b"\x3a\x00"
+"""Field 7 of TableEntry, empty: in a query it asks for the direct counter."""
+
+# The words of softswitch, BMv2 and Stratum.
+_ID_IN_USE = re.compile(r"election id .*\b(?:used|exists)\b", re.IGNORECASE)
+_NO_PROGRAM = re.compile(r"no .*\bforwarding pipeline config", re.IGNORECASE)
+
+_UNREADABLE = (DecodeError, ValueError, TypeError, AttributeError, LookupError)
+"""What follows from an answer that is no message, or not of the kind that was asked for."""
+
+
+class SwitchSession(IntentSession):
+    """A primary controller's session with one switch over P4Runtime.
+
+    Args:
+        name: the switch's name, for messages.
+        address: host:port of its P4Runtime service.
+        device_id: the switch's number in that service.
+        program: what the switch is to run; it is pushed if the switch runs another program.
+        election_id: bid once, so that the session is primary with this id or fails. None: any id that wins while no
+            other controller is connected. Either way, the session is over once another controller has a higher id.
+        credentials: TLS credentials; None means plain text.
+        owner: metadata of our entries; entries with another or none are not touched.
+        queues: the driver of the switch's queues (`echelon.switches.targets.Target.queue_driver`). Without one, an
+            intent that configures queues is refused.
+        connect: opens the connection; None: over sockets.
+    """
+
+    _channel: P4RuntimeChannel
+    _stream: MessageStream
+
+    def __init__(
+        self,
+        name: str,
+        address: str,
+        device_id: int,
+        program: P4Program,
+        *,
+        election_id: int | None = None,
+        credentials: GRPCCredentialsTLS | None = None,
+        owner: bytes = OWNER,
+        queues: QueueDriver | None = None,
+        connect: Connect | None = None,
+    ) -> None:
+        self._connect = connect
+        self._address = address
+        self._device_id = device_id
+        self._exact_id = election_id
+        self._election_id = _FIRST_ID if election_id is None else election_id
+        self._primary_id = 0
+        self._credentials = credentials
+        self.schema = schema_of(program.p4info.read_text("utf-8"), program.binary.read_bytes())
+        self.codec = codec_of(self.schema, owner)
+        self._encode = lru_cache(_COUNTED)(self.codec.encode)
+        self._follower: asyncio.Task[None] | None = None
+        """The task that handles what comes by the stream; None before the session is open."""
+        self._reports: dict[str, asyncio.Queue[DigestReport | None]] = {}
+        """The lists of each digest that someone listens to; None ends them."""
+        self._lost = asyncio.Event()
+        self._deposed: NotPrimaryError | None = None
+        super().__init__(name, self.codec, queues)
+
+    async def __aenter__(self) -> Self:
+        self._channel = P4RuntimeChannel(self._address, self._credentials, self._connect)
+        self._stream = self._channel.stream()
+        try:
+            await self._arbitrate()
+            await self._load_program()
+        except BaseException:
+            await self._close()
+            raise
+        self._follower = asyncio.create_task(self._follow(), name=f"switch {self.name}: stream")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def _close(self) -> None:
+        self._end()
+        if self._follower is not None:
+            self._follower.cancel()
+            await asyncio.wait([self._follower])
+        await self._channel.close()
+
+    def _end(self) -> None:
+        """End what goes through the stream: from here on nobody writes, bids, or waits for digests."""
+        self._lost.set()
+        # BMv2 makes a backup primary when its primary leaves.
+        self._stream.cancel()
+        for reports in self._reports.values():
+            reports.put_nowait(None)
+
+    async def marked(self) -> int:
+        channel, count = P4RuntimeChannel(self._address, self._credentials, self._connect), 0
+        try:
+            async with aclosing(channel.read(read_request(self._device_id, [b""]))) as responses:
+                async for response in responses:
+                    found = (self.codec.decode(raw) for raw in table_entries(response))
+                    count += sum(1 for one in found if one is not None and one[1])
+        except (CallError, *_UNREADABLE) as error:
+            # It runs no program, or another one; a session will say what is wrong.
+            _log.debug("switch %s: cannot be read: %s", self.name, error)
+        finally:
+            await channel.close()
+        return count
+
+    # -- stream and program ------------------------------------------------------------------------------------------
+
+    async def _arbitrate(self) -> None:
+        """Bid until this session is primary. Raise `SouthboundError`."""
+        try:
+            update = await self._bid(self._election_id)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within(_TAKEOVER_S)):
+                    # If the bid is fixed, being a backup is final.
+                    while not self._learn_primary(update) and self._exact_id is None:
+                        # Where nobody is primary, whoever bids the highest id that the switch has seen becomes it.
+                        vacant = update.status.code == GRPCStatusCode.NOT_FOUND
+                        update = await (self._bid(self._primary_id) if vacant else self._next_update())
+            if not self._learn_primary(update):
+                raise self._not_primary()
+        except CallError as error:
+            raise self._no_session(error) from None
+        except _UNREADABLE as error:
+            raise self._unreadable("opening a session", error) from error
+
+    async def _bid(self, election_id: int) -> p4r.MasterArbitrationUpdate:
+        """Bid for the role of primary; return the answer. Raise `CallError`."""
+        self._election_id = election_id
+        claim = p4r.MasterArbitrationUpdate(device_id=self._device_id, election_id=U128.encode(election_id))
+        try:
+            await self._stream.send(p4r.StreamMessageRequest(arbitration=claim).SerializeToString())
+            return await self._next_update()
+        except CallError as error:
+            if self._exact_id is not None or not _is_in_use(error):
+                raise
+            # A backup hears when the place is free.
+            self._stream = self._channel.stream()
+            return await self._bid(election_id - 1)
+
+    async def _next_update(self) -> p4r.MasterArbitrationUpdate:
+        """Return what the switch says next of who is primary. Raise `CallError`."""
+        while True:
+            message = p4r.StreamMessageResponse.FromString(await self._stream.receive())
+            if message.HasField("arbitration"):
+                update: p4r.MasterArbitrationUpdate = message.arbitration
+                return update
+
+    def _learn_primary(self, update: p4r.MasterArbitrationUpdate) -> bool:
+        """Note who is primary; return whether it is this session."""
+        self._primary_id = U128.decode(update.election_id)
+        # BMv2 answers OK to a backup whose primary has gone: it is still a backup, under its own id.
+        return update.status.code == GRPCStatusCode.OK and self._primary_id == self._election_id
+
+    def _no_session(self, error: CallError) -> SouthboundError:
+        where = f"switch {self.name}: no P4Runtime session at {self._address}"
+        if self._exact_id is not None and _is_in_use(error):
+            return NotPrimaryError(
+                f"{where}: election id {self._exact_id} is in use; the switch may not have noticed yet that an "
+                "earlier session ended",
+                self._exact_id,
+            )
+        return SouthboundError(f"{where}: {error}; check address, device id, TLS files and election")
+
+    def _not_primary(self) -> NotPrimaryError:
+        """Return the error for the current state of arbitration."""
+        primary = self._primary_id
+        if self._exact_id is None:
+            advice = "stop that one first"
+        else:
+            advice = (
+                f"this one has {self._exact_id} and leaves the switch to it; after one of both is stopped, "
+                f"'echelon switch take {self.name}' takes it back"
+            )
+        return NotPrimaryError(
+            f"switch {self.name}: another controller is primary (election id {primary}); {advice}", primary
+        )
+
+    async def _load_program(self) -> None:
+        """Push the program, which empties the tables, unless the switch runs it. Raise `SouthboundError`."""
+        try:
+            if await self._cookie() != self.schema.p4cookie:
+                request = p4r.SetForwardingPipelineConfigRequest(
+                    device_id=self._device_id,
+                    election_id=U128.encode(self._election_id),
+                    action=p4r.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+                    config=self.schema.get_pipeline_config(),
+                )
+                await self._channel.ask("SetForwardingPipelineConfig", request.SerializeToString(), _ANSWER_S)
+        except (CallError, OSError, *_UNREADABLE) as error:
+            raise SouthboundError(
+                f"switch {self.name} at {self._address} does not take the P4 program: {error}; "
+                "check that it is built for this kind of switch"
+            ) from None
+
+    async def _cookie(self) -> int | None:
+        """Return what identifies the program that the switch runs; None if it runs none."""
+        request = p4r.GetForwardingPipelineConfigRequest(
+            device_id=self._device_id, response_type=p4r.GetForwardingPipelineConfigRequest.COOKIE_ONLY
+        )
+        try:
+            answer = await self._channel.ask("GetForwardingPipelineConfig", request.SerializeToString(), _ANSWER_S)
+        except CallError as error:
+            if error.whole.code == GRPCStatusCode.FAILED_PRECONDITION and _NO_PROGRAM.search(str(error)):
+                return None
+            raise
+        config = p4r.GetForwardingPipelineConfigResponse.FromString(answer).config
+        return config.cookie.cookie if config.HasField("cookie") else None
+
+    async def _follow(self) -> None:
+        """Handle what comes by the stream until the session is over."""
+        try:
+            while self._deposed is None:
+                self._handle(p4r.StreamMessageResponse.FromString(await self._stream.receive()))
+        except (CallError, *_UNREADABLE) as error:
+            _log.debug("switch %s: the stream has ended: %s", self.name, error)
+        finally:
+            self._end()
+
+    def _handle(self, message: p4r.StreamMessageResponse) -> None:
+        match message.WhichOneof("update"):
+            case "arbitration":
+                if not self._learn_primary(message.arbitration):
+                    self._deposed = self._not_primary()
+            case "digest":
+                self._report(message)
+            case "error":
+                _log.error("switch %s: refuses a message: %s", self.name, message.error.message)
+
+    def _report(self, message: p4r.StreamMessageResponse) -> None:
+        try:
+            received = P4DigestList.decode(message, self.schema)
+        except ValueError as error:
+            _log.warning("switch %s: a list of digests cannot be read: %s", self.name, error)
+            return
+        reports = self._reports.get(received.digest_id)
+        if reports is not None and reports.qsize() < _DIGEST_QUEUE:
+            reports.put_nowait(DigestReport(tuple(cast(Mapping[str, int], data) for data in received), received))
+
+    async def wait_lost(self) -> SouthboundError:
+        await self._lost.wait()
+        return self._why_lost()
+
+    def _why_lost(self) -> SouthboundError:
+        return self._deposed or SouthboundError(
+            f"switch {self.name}: the session at {self._address} is closed or broken"
+        )
+
+    async def ping(self, timeout_s: float) -> None:
+        self._check_up()
+        try:
+            await self._channel.ping(timeout_s)
+        except CallError as error:
+            raise SouthboundError(
+                f"switch {self.name}: no answer at {self._address} within {timeout_s:g} s: {error}"
+            ) from None
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        self._check_up()
+        try:
+            yield
+        except CallError as error:
+            raise self._failed(what, error.whole.code, error.whole.message) from None
+        except GNMIClientError as error:
+            raise self._failed(what, error.code, error.message) from None
+        except _UNREADABLE as error:
+            raise self._unreadable(what, error) from error
+
+    def _unreadable(self, what: str, error: Exception) -> SouthboundError:
+        return SouthboundError(
+            f"switch {self.name} at {self._address}: {what}: an answer cannot be read "
+            f"({type(error).__name__}: {error}); check what is behind that address"
+        )
+
+    @asynccontextmanager
+    async def _calling(self, what: str) -> AsyncIterator[None]:
+        with self._errors(what):
+            async with deadline(_ANSWER_S, self.name, what):
+                yield
+
+    def _failed(self, what: str, code: int, reason: str) -> SouthboundError:
+        if self._deposed is not None:
+            return self._deposed
+        if code == GRPCStatusCode.PERMISSION_DENIED:
+            text = f"switch {self.name}: {what} refused: {reason}; another controller is primary"
+            return NotPrimaryError(text, self._primary_id)
+        return SouthboundError(f"switch {self.name}: {what} refused: {reason} [{GRPCStatusCode(code).name}]")
+
+    def _check_up(self) -> None:
+        if self._follower is None or self._lost.is_set():
+            raise self._why_lost()
+
+    # -- entries -----------------------------------------------------------------------------------------------------
+
+    async def _read_all(self, expected: Mapping[bytes, EncodedEntry]) -> Tables:
+        tables = Tables()
+        by_wire = {entry.wire: entry for entry in expected.values()}
+        async for raw in self._read([b""]):
+            entry = by_wire.get(raw)
+            if entry is not None:
+                tables.ours[entry.key] = entry
+            elif (decoded := self.codec.decode(raw)) is not None:
+                entry, ours = decoded
+                if ours:
+                    tables.ours[entry.key] = entry
+                else:
+                    tables.foreign.add(entry.key)
+        return tables
+
+    async def _read(self, queries: Iterable[bytes]) -> AsyncIterator[bytes]:
+        """Yield the serialized entries that serialized TableEntry messages select."""
+        with self._errors("reading tables"):
+            async with aclosing(self._channel.read(read_request(self._device_id, queries))) as responses:
+                async for response in responses:
+                    # BMv2 sends all in one response, which must not keep other switches waiting.
+                    for number, raw in enumerate(table_entries(response), start=1):
+                        yield raw
+                        if not number % _ENTRIES_AT_ONCE:
+                            await asyncio.sleep(0)
+
+    async def _write(self, send: Send) -> None:
+        self._check_up()
+        kind, entries = send.kind, send.entries
+        raw = [entry.key for entry in entries] if kind is UpdateKind.DELETE else [entry.wire for entry in entries]
+        header = write_header(self._device_id, self._election_id)
+        await self._channel.write(write_request(header, kind, raw), len(raw))
+
+    async def _look_up(self, lookup: LookUp) -> Mapping[bytes, Found]:
+        found = {}
+        async for raw in self._read([entry.key for entry in lookup.entries]):
+            if (decoded := self.codec.decode(raw)) is not None:
+                entry, ours = decoded
+                found[entry.key] = Found(entry, ours)
+        return found
+
+    async def bytes_seen(self, entries: Iterable[TableEntry]) -> dict[TableEntry, int]:
+        wanted = {self._encode(entry).key: entry for entry in entries}
+        out = dict.fromkeys(wanted.values(), 0)
+        self._check_up()
+        if wanted:
+            async for raw in self._read([key + _WITH_COUNTER for key in wanted]):
+                message = p4r.TableEntry.FromString(raw)
+                entry = wanted.get(self.codec.of_message(message).key)
+                if entry is not None:
+                    out[entry] = message.counter_data.byte_count
+        return out
+
+    # -- queues and digests ------------------------------------------------------------------------------------------
+
+    async def _open_queues(self, driver: QueueDriver) -> None:
+        gnmi = GNMIClient(self._address)
+        await gnmi.open(channel=self._channel.grpc)
+        async with deadline(_ANSWER_S, self.name, "opening gNMI"):
+            try:
+                await gnmi.capabilities()
+            except GNMIClientError as error:
+                if error.code != GRPCStatusCode.UNIMPLEMENTED:
+                    raise
+                await driver.open(None)
+            else:
+                await driver.open(gnmi)
+
+    async def _read_digests(self, settings: Sequence[DigestSetting]) -> dict[str, DigestSetting]:
+        read: dict[str, DigestSetting] = {}
+        for setting in settings:
+            query = p4r.ReadRequest(
+                device_id=self._device_id, entities=[P4DigestEntry(setting.name).encode(self.schema)]
+            )
+            async with self._calling("reading digests"):
+                try:
+                    async with aclosing(self._channel.read(query.SerializeToString())) as responses:
+                        async for response in responses:
+                            for entity in p4r.ReadResponse.FromString(response).entities:
+                                found = decode_entity(entity, self.schema)
+                                read[found.digest_id] = DigestSetting(
+                                    found.digest_id, found.max_list_size, found.max_timeout_ns, found.ack_timeout_ns
+                                )
+                except CallError as error:
+                    # PI answers so for a digest that was not configured; the specification says to answer with nothing.
+                    if "not configured" not in str(error):
+                        raise
+        return read
+
+    async def _write_digests(self, settings: Sequence[DigestSetting]) -> int:
+        changed = [setting for setting in settings if self._digests.get(setting.name) != setting]
+        for setting in changed:
+            kind = UpdateKind.MODIFY if setting.name in self._digests else UpdateKind.INSERT
+            request = p4r.WriteRequest.FromString(write_header(self._device_id, self._election_id))
+            request.updates.add(type=kind, entity=encode_digest(setting, self.schema))
+            async with self._calling(f"digest {setting.name}"):
+                await self._channel.write(request.SerializeToString(), 1)
+            self._digests[setting.name] = setting
+        return len(changed)
+
+    async def _read_groups(self) -> dict[int, MulticastGroup]:
+        query = p4r.ReadRequest(device_id=self._device_id, entities=[P4MulticastGroupEntry().encode(self.schema)])
+        groups = {}
+        async with (
+            self._calling("reading multicast groups"),
+            aclosing(self._channel.read(query.SerializeToString())) as responses,
+        ):
+            async for response in responses:
+                for entity in p4r.ReadResponse.FromString(response).entities:
+                    entry = entity.packet_replication_engine_entry.multicast_group_entry
+                    if entry.multicast_group_id >= FIRST_GROUP:
+                        copies = tuple(sorted((_port_of(replica), replica.instance) for replica in entry.replicas))
+                        groups[entry.multicast_group_id] = MulticastGroup(entry.multicast_group_id, copies)
+        return groups
+
+    async def _write_group(self, kind: UpdateKind, group: MulticastGroup) -> None:
+        request = p4r.WriteRequest.FromString(write_header(self._device_id, self._election_id))
+        entry = P4MulticastGroupEntry(group.number, replicas=group.copies)
+        request.updates.add(type=int(kind), entity=entry.encode(self.schema))
+        async with self._calling(f"multicast group {group.number}"):
+            await self._channel.write(request.SerializeToString(), 1)
+
+    async def digests(self, name: str) -> AsyncIterator[DigestReport]:
+        self._check_up()
+        reports = self._reports[name] = asyncio.Queue()
+        try:
+            while (report := await reports.get()) is not None:
+                yield report
+            raise self._why_lost()
+        finally:
+            del self._reports[name]
+
+    async def acknowledge(self, report: DigestReport) -> None:
+        received = cast(P4DigestList, report.received)
+        async with self._calling("acknowledgement of digests"):
+            await self._stream.send(received.ack().encode_update(self.schema).SerializeToString())
+
+
+def _port_of(replica: p4r.Replica) -> int:
+    """Return the port of a replica, which older switches give as a number and newer ones as bytes."""
+    return replica.egress_port or int.from_bytes(replica.port, "big")
+
+
+def _is_in_use(error: CallError) -> bool:
+    """Return whether a switch refused an election id because another stream has it."""
+    return error.whole.code == GRPCStatusCode.INVALID_ARGUMENT and _ID_IN_USE.search(str(error)) is not None

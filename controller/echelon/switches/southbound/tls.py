@@ -1,0 +1,89 @@
+"""TLS and mutual TLS to switches. Files are checked before gRPC sees them, since gRPC only says that it could not
+connect."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from echelon.model.errors import Code, CodedError
+
+if TYPE_CHECKING:
+    from finsy import GRPCCredentialsTLS
+
+
+class TlsError(CodedError):
+    """The error for a file that is missing or not what it should be; the text names it in one line."""
+
+    code: Code = "tls"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """The PEM files of a client of switches. Nothing is read before `credentials`."""
+
+    ca: Path | None = None
+    """The authority that signed the switch's certificate; None: any that gRPC trusts by itself."""
+    certificate: Path | None = None
+    """The client's certificate, for switches that ask for one; given with `key`, or neither."""
+    key: Path | None = None
+
+    def credentials(self) -> GRPCCredentialsTLS:
+        """Return credentials for finsy, and by `to_client_credentials` for gRPC. Raise `TlsError`.
+
+        Each call reads the files anew, so that the next session takes files that were renewed.
+        """
+        from finsy import GRPCCredentialsTLS
+
+        if (self.certificate is None) != (self.key is None):
+            given, missing = ("certificate", "key") if self.key is None else ("key", "certificate")
+            raise TlsError(
+                f"TLS {given} {self.certificate or self.key} is given without a {missing}; give both or neither"
+            )
+        contents = [_read(what, path) for what, path in self._named()]
+        self._check()
+        return GRPCCredentialsTLS(cacert=contents[0], cert=contents[1], private_key=contents[2])
+
+    def _named(self) -> tuple[tuple[str, Path | None], ...]:
+        return (("authority", self.ca), ("certificate", self.certificate), ("key", self.key))
+
+    def _check(self) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self.ca is not None:
+            try:
+                context.load_verify_locations(self.ca)
+            except ssl.SSLError:
+                raise TlsError(f"TLS authority {self.ca}: holds no certificate in PEM form") from None
+        if self.certificate is None or self.key is None:
+            return
+        try:
+            # An encrypted key would make OpenSSL ask on the terminal.
+            context.load_cert_chain(self.certificate, self.key, password=_no_password)
+        except _EncryptedKeyError:
+            raise TlsError(f"TLS key {self.key}: is encrypted; give one without a passphrase") from None
+        except ssl.SSLError as error:
+            if error.reason == "KEY_VALUES_MISMATCH":
+                reason = f"does not belong to the certificate {self.certificate}"
+                raise TlsError(f"TLS key {self.key}: {reason}; give the pair that belongs together") from None
+            raise TlsError(
+                f"TLS certificate {self.certificate}, key {self.key}: not a certificate and its key in PEM form"
+            ) from None
+
+
+class _EncryptedKeyError(Exception):
+    """The error for a key whose passphrase OpenSSL asks for."""
+
+
+def _no_password() -> str:
+    raise _EncryptedKeyError
+
+
+def _read(what: str, path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TlsError(f"TLS {what} {path}: {error.strerror}; check the path and its permissions") from None

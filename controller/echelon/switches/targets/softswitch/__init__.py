@@ -1,0 +1,73 @@
+"""The embedded switch: tables by P4Runtime, queues by gNMI at the same address, in real or virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from echelon.switches.targets.launching import ExecutableLauncher, Place, Ports, SwitchLauncher
+from echelon.switches.targets.options import V1modelOptions
+from echelon.switches.targets.target import O, Site, Target
+
+if TYPE_CHECKING:
+    from echelon.switches.lowering.capabilities import Capabilities
+    from echelon.switches.southbound.queues import QueueDriver
+    from echelon.switches.targets.rates import QueueRates
+    from echelon.switches.targets.virtual import VirtualFabricFactory
+
+
+class SoftswitchOptions(V1modelOptions):
+    """The program alone: tables and queues are reached at the switch's one address."""
+
+
+class SoftswitchLauncher(ExecutableLauncher):
+    """A launcher of `softswitch`, which shapes its ports itself."""
+
+    target = "softswitch"
+    executable = "softswitch"
+    remedy = "it comes with this package: pip install echelon-p4"
+    unix_ports = True
+
+    def arguments(self, place: Place, ports: Ports) -> Sequence[str]:
+        rates = [word for port, rate_bps in place.rates_bps.items() for word in ("--port-rate", f"{port}={rate_bps}")]
+        depth = [] if place.queue_bytes is None else ["--queue-depth", str(place.queue_bytes)]
+        return [*rates, *depth]
+
+
+class EmbeddedTarget(Target[O]):
+    """A target for which the embedded switch stands, whatever its program."""
+
+    def queue_driver(self, options: O, site: Site) -> QueueDriver:
+        from echelon.switches.targets.softswitch.queues import GnmiQueues
+
+        return GnmiQueues(site.switch)
+
+    def virtual_fabric(self) -> VirtualFabricFactory:
+        from echelon.switches.targets.softswitch.virtual import VirtualTestbed
+
+        return VirtualTestbed
+
+    def virtual_packets_per_s(self) -> int:
+        from echelon.switches.targets.softswitch.virtual import passes_in_c
+
+        return 500_000 if passes_in_c() else super().virtual_packets_per_s()
+
+    def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
+        from echelon.switches.targets.softswitch.queues import GnmiRates
+
+        return GnmiRates(str(entry["address"]))
+
+
+class Softswitch(EmbeddedTarget[SoftswitchOptions]):
+    """The target `softswitch`."""
+
+    name = "softswitch"
+    options = SoftswitchOptions
+
+    def capabilities(self, options: SoftswitchOptions) -> Capabilities:
+        from echelon.switches.targets.softswitch.capabilities import softswitch
+
+        return softswitch(options.program)
+
+    def launcher(self) -> SwitchLauncher:
+        return SoftswitchLauncher()

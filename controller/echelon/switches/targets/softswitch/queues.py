@@ -1,0 +1,171 @@
+"""The queues of a softswitch, by gNMI: OpenConfig's QoS paths, with softswitch's own leaves where it has none."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import lru_cache
+
+import grpc  # type: ignore[import-untyped]
+from finsy import GNMIClient, GNMIPath
+from finsy.gnmiclient import GNMIClientError, GNMIUpdate
+from finsy.proto import gnmi, gnmi_grpc
+
+from echelon.switches.lowering.intent import QueueSetting
+from echelon.switches.southbound.deadlines import deadline
+from echelon.switches.southbound.errors import SouthboundError
+from echelon.switches.southbound.queues import QueueCount
+from echelon.switches.targets.rates import TIMEOUT_S, RatesError
+
+ANSWER_S = 10.0
+"""How long to wait for the answer to one gNMI call."""
+
+_QUEUE = GNMIPath("qos/interfaces/interface[interface-id=0]/output/queues/queue[name=0]/config")
+
+_EVERY_QUEUE = GNMIPath("qos/interfaces/interface[interface-id=*]/output/queues/queue[name=*]/config")
+
+_EVERY_STATE = GNMIPath("qos/interfaces/interface[interface-id=*]/output/queues/queue[name=*]/state")
+
+_PORT_STATE = GNMIPath("interfaces/interface[name=*]/state/oper-status")
+
+
+@lru_cache(4096)
+def _path(port: int, queue: int) -> GNMIPath:
+    return _QUEUE.set("interface", **{"interface-id": str(port)}).set("queue", name=str(queue))
+
+
+def _leaves(setting: QueueSetting) -> dict[str, object]:
+    return {
+        "name": str(setting.queue),
+        "softswitch:level": setting.level,
+        "softswitch:weight": setting.weight,
+        "softswitch:min-rate": setting.min_rate_bps,
+        # 0 means that the queue has no maximum.
+        "softswitch:max-rate": setting.max_rate_bps or 0,
+    }
+
+
+class GnmiQueues:
+    """A `QueueDriver` that uses the gNMI client of the session. Each call may take `answer_s` seconds."""
+
+    def __init__(self, switch: str, answer_s: float = ANSWER_S) -> None:
+        self._switch = switch
+        self._answer_s = answer_s
+        self._client: GNMIClient | None = None
+
+    async def open(self, gnmi: GNMIClient | None) -> None:
+        self._client = gnmi
+        self._connected()
+
+    async def read(self) -> Mapping[tuple[int, int], QueueSetting]:
+        leaves: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)
+        async with self._calling("reading queues"):
+            updates = await self._connected().get(_EVERY_QUEUE)
+        for update in updates:
+            if update.path.last != "name":
+                port, queue = update.path["interface", "interface-id"], update.path["queue", "name"]
+                leaves[int(port), int(queue)][update.path.last] = int(update.value)
+        return {
+            (port, queue): QueueSetting(
+                port,
+                queue,
+                config["softswitch:level"],
+                config["softswitch:weight"],
+                config["softswitch:min-rate"],
+                config["softswitch:max-rate"] or None,
+            )
+            for (port, queue), config in leaves.items()
+        }
+
+    async def counted(self) -> Mapping[tuple[int, int], QueueCount]:
+        leaves: dict[tuple[int, int], dict[str, int]] = defaultdict(dict)
+        async with self._calling("reading counters of queues"):
+            updates = await self._connected().get(_EVERY_STATE)
+        for update in updates:
+            if update.path.last != "name":
+                place = int(update.path["interface", "interface-id"]), int(update.path["queue", "name"])
+                leaves[place][update.path.last] = int(update.value)
+        return {
+            place: QueueCount(state["transmit-pkts"], state["transmit-octets"], state["dropped-pkts"])
+            for place, state in leaves.items()
+        }
+
+    async def write(self, settings: Sequence[QueueSetting]) -> None:
+        """Apply the settings in one Set, which the switch carries out as a whole or not at all."""
+        updates = [
+            (_path(setting.port, setting.queue), gnmi.TypedValue(json_ietf_val=json.dumps(_leaves(setting)).encode()))
+            for setting in settings
+        ]
+        if updates:
+            async with self._calling("queue configuration"):
+                await self._connected().set(update=updates)
+
+    async def ports_down(self) -> AsyncGenerator[frozenset[int], None]:
+        down: set[int] = set()
+
+        def note(update: GNMIUpdate) -> None:
+            (down.discard if update.value == "UP" else down.add)(int(update.path["interface", "name"]))
+
+        subscription = self._connected().subscribe()
+        subscription.on_change(_PORT_STATE)
+        try:
+            async with self._calling("watching ports"):
+                async for update in subscription.synchronize():
+                    note(update)
+            yield frozenset(down)
+            async for update in subscription.updates():
+                note(update)
+                yield frozenset(down)
+        except GNMIClientError as error:
+            raise SouthboundError(f"switch {self._switch}: ports cannot be watched: {error.message}") from None
+        finally:
+            subscription.cancel()
+
+    def _connected(self) -> GNMIClient:
+        if self._client is None:
+            raise SouthboundError(
+                f"switch {self._switch}: does not serve gNMI, which configures the queues of a softswitch; "
+                "if it is another kind of switch, set `target` in its entry"
+            )
+        return self._client
+
+    @asynccontextmanager
+    async def _calling(self, what: str) -> AsyncIterator[None]:
+        # finsy's client waits for ever.
+        try:
+            async with deadline(self._answer_s, self._switch, what):
+                yield
+        except GNMIClientError as error:
+            raise SouthboundError(f"switch {self._switch}: {what} refused: {error.message}") from None
+
+
+_MAX_RATE = GNMIPath("qos/interfaces/interface[interface-id=0]/output/queues/queue[name=0]/config/softswitch:max-rate")
+_PORT_RATE = GNMIPath("interfaces/interface[name=0]/config/softswitch:port-rate")
+
+
+class GnmiRates:
+    """A `QueueRates` that sets bits per second through the gNMI service at the address of P4Runtime."""
+
+    can_limit_queues = True
+    can_limit_ports = True
+    reason = ""
+
+    def __init__(self, address: str) -> None:
+        self._stub = gnmi_grpc.gNMIStub(grpc.insecure_channel(address))
+
+    def limit_queue(self, port: int, queue: int, packets_per_s: int, frame_bytes: int) -> None:
+        path = _MAX_RATE.set("interface", **{"interface-id": str(port)}).set("queue", name=str(queue))
+        self._set(path, packets_per_s * frame_bytes * 8)
+
+    def limit_port(self, port: int, packets_per_s: int, frame_bytes: int) -> None:
+        self._set(_PORT_RATE.set("interface", name=str(port)), packets_per_s * frame_bytes * 8)
+
+    def _set(self, path: GNMIPath, value: int) -> None:
+        # JSON_IETF carries 64-bit numbers as strings (RFC 7951, section 6.1).
+        update = gnmi.Update(path=path.path, val=gnmi.TypedValue(json_ietf_val=json.dumps(str(value)).encode()))
+        try:
+            self._stub.Set(gnmi.SetRequest(update=[update]), timeout=TIMEOUT_S)
+        except grpc.RpcError as error:
+            raise RatesError(f"gNMI Set {path}: {error.code().name} {error.details()}") from None

@@ -1,0 +1,40 @@
+"""Capabilities that every target running the v1model program has, as its registers and tables are sized."""
+
+from __future__ import annotations
+
+from echelon.model.p4program import constants
+from echelon.planning.rankings.in_switches import Units
+from echelon.switches.lowering.capabilities import Capabilities, EcnMarks, OuterQueues, TreeMemory
+
+MARK_PACKETS = 64
+"""The depth of a queue from which packets are marked for ECN."""
+
+
+def v1model_capabilities(
+    target: str, ecn: EcnMarks, outer_queues: OuterQueues | None = None, program: str = "ranking"
+) -> Capabilities:
+    """Return the capabilities of a target whose eight queues a port have levels, weights and rates."""
+    numbers = constants()
+    return Capabilities(
+        target=target,
+        queues=numbers["QUEUES"],
+        weights=True,
+        rates=True,
+        max_flows=numbers["FLOWS"],
+        max_connections=numbers["CONNECTIONS"],
+        max_jobs=numbers["JOBS"],
+        max_profiles=1 << numbers["PROFILE_ID_BITS"],
+        max_echelonflows=numbers["ECHELONFLOWS"],
+        max_groups=numbers["GROUPS"],
+        max_ecmp_groups=numbers["ECMP_TABLE_SIZE"],
+        max_ecmp_members=numbers["ECMP_MEMBERS"],
+        units=Units(
+            offset_bits=numbers["SLACK_MAX"].bit_length(),
+            key_bits=numbers["SLACK_BIAS"].bit_length(),
+            left_shift_bits=numbers["LEFT_SHIFT_BITS"],
+            left_shift_bias=numbers["LEFT_SHIFT_BIAS"],
+        ),
+        ecn=ecn,
+        outer_queues=outer_queues,
+        trees=TreeMemory(numbers["PLACES"], numbers["AGGREGATION_TREES"]) if program == "aggregation" else None,
+    )

@@ -1,0 +1,384 @@
+"""The tracker: flow events become iteration times, tardiness, observed distances and corrected arrangement functions.
+
+It works while jobs come and go and plans change, in memory that does not grow with time. No I/O; for one thread.
+
+Starts are taken at the first switch of a flow's path, where the flow has not waited in the network yet. Tardiness is
+taken at the last switch, where the flow's last packet has passed every queue but one. Times of different switches are
+never compared: each has its own clock.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Generic, TypeVar
+
+from echelon.model.jobs.graph import EchelonFlow, Job
+from echelon.planning.plan import FlowPlan
+from echelon.switches.telemetry.corrections import Corrections, FlowStart
+from echelon.switches.telemetry.epochs import BEHIND, Counting, IterationClock
+from echelon.switches.telemetry.events import FlowEvent
+
+HISTORY = 64
+"""Number of iterations of a job that are remembered."""
+
+SMOOTHING = Fraction(1, 4)
+"""The weight of the newest iteration in an observed distance (an exponentially weighted mean)."""
+
+MAX_VALUES = 4096
+"""Most values of incomplete iterations to keep. A lost event leaves an iteration incomplete until it is too old."""
+
+T = TypeVar("T")
+
+Paths = Mapping[str, Sequence[str]]
+"""The nodes of each flow's path from source host to destination host, both included."""
+
+
+@dataclass(frozen=True, slots=True)
+class EchelonFlowView:
+    """The observations of one EchelonFlow."""
+
+    tardiness_s: tuple[Fraction, ...]
+    """Largest tardiness of its flows in each of the latest iterations that were seen whole, oldest first."""
+    distances_s: tuple[Fraction, ...] | None
+    """Smoothed observed start of each flow after the head flow's; None: not seen by one clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """The observations of one job."""
+
+    iteration_times_s: tuple[Fraction, ...]
+    """The latest known times, oldest first. An iteration that was not seen has none."""
+    tardiness_s: Fraction | None
+    """The largest tardiness of its EchelonFlows, in the newest iteration in which all of them were seen."""
+    echelonflows: Mapping[str, EchelonFlowView]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The figures that one event completed."""
+
+    iteration_s: Fraction | None = None
+    """Duration of the iteration of the job that ended."""
+    tardiness_s: Fraction | None = None
+    """The job's largest tardiness in an iteration that is newer than those reported before."""
+    corrected: bool = False
+    """Whether `Tracker.corrections` of the job changed."""
+
+
+NOTHING = Observation()
+
+
+class Tracker:
+    """The record of what switches saw of jobs. It takes the events of each switch in their order, and those of several
+    switches in any order."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, _TrackedJob] = {}
+
+    def add(self, job: Job, paths: Paths, *, numbered_by_sender: bool = True) -> None:
+        """Follow the job.
+
+        A job that is followed already keeps what was seen of it, but only its iteration times where its EchelonFlows or
+        computing changed, and nothing where its flows changed. Flows that moved to another path are followed from their
+        next iteration on.
+
+        `job` is what its spec implies, without `corrections`. `numbered_by_sender`: the epochs of all switches mean the
+        same iteration (shim); otherwise each switch counts for itself, and an EchelonFlow whose flows end at several
+        switches has no tardiness. Raise KeyError for a flow without a path.
+        """
+        known = self._jobs.get(job.name)
+        if known is not None and known.same(job, numbered_by_sender):
+            known.reroute(paths)
+        else:
+            self._jobs[job.name] = anew = _TrackedJob(job, paths, numbered_by_sender)
+            if known is not None:
+                anew.inherit(known)
+
+    def remove(self, job: str) -> None:
+        """Forget the job, if it is followed. Later reports of it are ignored."""
+        self._jobs.pop(job, None)
+
+    def reconnected(self, switch: str) -> None:
+        """Note a new session with the switch: events were missed, and its clock may be another one."""
+        for job in self._jobs.values():
+            job.lose(switch)
+
+    def observe(self, event: FlowEvent) -> Observation:
+        """Take note of an event. Events of jobs, flows or switches that are not followed are ignored."""
+        job = self._jobs.get(event.job)
+        if job is None or event.flow not in job.paths:
+            return NOTHING
+        return job.observe(event)
+
+    def __contains__(self, job: str) -> bool:
+        return job in self._jobs
+
+    @property
+    def jobs(self) -> Iterable[str]:
+        """The followed jobs, in the order in which they were added."""
+        return self._jobs.keys()
+
+    def view(self, job: str) -> JobView:
+        """Return what was seen of a job. Raise KeyError for a job that is not followed."""
+        return self._jobs[job].view()
+
+    def corrections(self, job: str) -> Mapping[str, tuple[Fraction, ...]]:
+        """Return the offsets (seconds) by EchelonFlow that should replace those of the job's spec.
+
+        Empty: the profile agrees with what switches saw. Raise KeyError for a job that is not followed.
+        """
+        return self._jobs[job].corrections.offsets_s
+
+
+def head_flow(job: Job) -> str | None:
+    """Return the flow by whose starts iterations are timed; None: the job has no flows."""
+    if job.echelonflows:
+        return job.echelonflows[0].flows[0]
+    return job.flows[0].name if job.flows else None
+
+
+def paths_of(flows: Iterable[FlowPlan]) -> dict[str, Paths]:
+    """Return the paths of a plan's flows, by job."""
+    out: dict[str, dict[str, Sequence[str]]] = {}
+    for flow in flows:
+        out.setdefault(flow.job, {})[flow.flow] = flow.path
+    return dict(out)
+
+
+class _TrackedJob:
+    """A followed job: its flows, where they are seen, and what was seen."""
+
+    def __init__(self, job: Job, paths: Paths, numbered_by_sender: bool) -> None:
+        self._job = job
+        self._numbered_by_sender = numbered_by_sender
+        self.paths: dict[str, tuple[str, ...]] = {flow.name: tuple(paths[flow.name]) for flow in job.flows}
+        self._connection = {flow.name: (flow.src, flow.dst) for flow in job.flows}
+        self._head = head_flow(job)
+        self._clock = IterationClock()
+        self._counting: dict[str, Counting] = {}
+        self._formations = {one.name: _Formation(one) for one in job.echelonflows}
+        self._formation = {flow: self._formations[one.name] for one in job.echelonflows for flow in one.flows}
+        self._finished_before: dict[tuple[str, str], tuple[int, Fraction]] = {}
+        self._whole: dict[int, list[Fraction]] = {}
+        self._tardiness: tuple[int, Fraction] | None = None
+        self._iteration_times_s: deque[Fraction] = deque(maxlen=HISTORY)
+        self.corrections = Corrections(job)
+        for formation in self._formations.values():
+            formation.place(self.paths, numbered_by_sender)
+
+    def same(self, job: Job, numbered_by_sender: bool) -> bool:
+        mine = self._job
+        return mine is job or (
+            self._numbered_by_sender == numbered_by_sender
+            and mine.computes == job.computes
+            and mine.flows == job.flows
+            and mine.echelonflows == job.echelonflows
+        )
+
+    def inherit(self, other: _TrackedJob) -> None:
+        """Take over what a former job of the same name knows of the same flows."""
+        if other._job.flows != self._job.flows:
+            return
+        self._iteration_times_s = other._iteration_times_s
+        if self._head == other._head and self.paths == other.paths:
+            self._clock = other._clock
+
+    def reroute(self, paths: Paths) -> None:
+        moved = {flow for flow, path in self.paths.items() if tuple(paths[flow]) != path}
+        if not moved:
+            return
+        self.paths |= {flow: tuple(paths[flow]) for flow in moved}
+        if self._head in moved:
+            self._clock.lose()
+        for formation in {id(one): one for flow, one in self._formation.items() if flow in moved}.values():
+            formation.place(self.paths, self._numbered_by_sender)
+
+    def lose(self, switch: str) -> None:
+        if self._head is not None and self.paths[self._head][1] == switch:
+            self._clock.lose()
+        for formation in self._formations.values():
+            formation.lose(switch)
+        self._finished_before.clear()
+        self._counting.pop(switch, None)
+
+    def observe(self, event: FlowEvent) -> Observation:
+        path = self.paths[event.flow]
+        at_first, at_last = event.switch == path[1], event.switch == path[-2]
+        if not (at_first or at_last):
+            return NOTHING
+        iteration_s = self._time(event) if at_first else None
+        domain = "" if self._numbered_by_sender else event.switch
+        iteration = self._counting.setdefault(domain, Counting()).number(event.epoch)
+        formation = self._formation.get(event.flow)
+        corrected, tardiness_s = False, None
+        if formation is not None and at_first and event.started:
+            corrected = self._started(formation, event, iteration)
+        if at_first and event.finished:
+            self._finished_before[self._connection[event.flow]] = (iteration, event.time_s)
+        if formation is not None and at_last and event.finished:
+            tardiness_s = self._finished(formation, event, iteration)
+        if iteration_s is None and tardiness_s is None and not corrected:
+            return NOTHING
+        return Observation(iteration_s, tardiness_s, corrected)
+
+    def _time(self, event: FlowEvent) -> Fraction | None:
+        """Return the duration of the iteration that ends with the event, if one does."""
+        if self._head is None or event.switch != self.paths[self._head][1]:
+            return None
+        if event.flow != self._head:
+            self._clock.other(event.epoch)
+            return None
+        iteration_s = None
+        if event.started:
+            iteration_s, anew = self._clock.start(event.epoch, event.time_s)
+            if anew:
+                for counting in self._counting.values():
+                    counting.begin_anew()
+            if iteration_s is not None:
+                self._iteration_times_s.append(iteration_s)
+        if event.finished:
+            self._clock.finish(event.epoch, event.time_s)
+        return iteration_s
+
+    def _started(self, formation: _Formation, event: FlowEvent, iteration: int) -> bool:
+        before = self._finished_before.get(self._connection[event.flow])
+        before_s = before[1] if before is not None and before[0] == iteration else None
+        starts = formation.start(iteration, event.flow, FlowStart(event.time_s, before_s))
+        return starts is not None and self.corrections.observe(formation.name, starts)
+
+    def _finished(self, formation: _Formation, event: FlowEvent, iteration: int) -> Fraction | None:
+        """Return the job's largest tardiness, if this was the last flow of the newest iteration."""
+        late_s = formation.finish(iteration, event.flow, event.tardiness_s)
+        if late_s is None:
+            return None
+        for old in [one for one in self._whole if one <= iteration - BEHIND]:
+            del self._whole[old]
+        seen = self._whole.setdefault(iteration, [])
+        seen.append(late_s)
+        if len(seen) < len(self._formations):
+            return None
+        del self._whole[iteration]
+        if self._tardiness is not None and self._tardiness[0] >= iteration:
+            return None
+        self._tardiness = (iteration, max(seen))
+        return self._tardiness[1]
+
+    def view(self) -> JobView:
+        return JobView(
+            tuple(self._iteration_times_s),
+            None if self._tardiness is None else self._tardiness[1],
+            {name: formation.view() for name, formation in self._formations.items()},
+        )
+
+
+class _Formation:
+    """A followed EchelonFlow."""
+
+    def __init__(self, echelonflow: EchelonFlow) -> None:
+        self.name = echelonflow.name
+        self._flows = echelonflow.flows
+        self._tardiness_s: list[tuple[int, Fraction]] = []
+        self._distances_s: tuple[Fraction, ...] | None = None
+        self._starts: Gathering[FlowStart] = Gathering(self._flows)
+        self._finishes: Gathering[Fraction] = Gathering(self._flows)
+        self._switches: frozenset[str] = frozenset()
+        self._has_distances = False
+        self._has_tardiness = False
+        self._begun_in: int | None = None
+
+    def place(self, paths: Mapping[str, Sequence[str]], numbered_by_sender: bool) -> None:
+        """Note where its flows are seen from now on."""
+        first = {paths[flow][1] for flow in self._flows}
+        last = {paths[flow][-2] for flow in self._flows}
+        self._switches = frozenset(first | last)
+        self._has_distances = len(first) == 1
+        self._has_tardiness = numbered_by_sender or len(last) == 1
+        self._forget()
+
+    def lose(self, switch: str) -> None:
+        if switch in self._switches:
+            self._forget()
+
+    def _forget(self) -> None:
+        self._starts.clear()
+        self._finishes.clear()
+        self._begun_in = None
+
+    def start(self, iteration: int, flow: str, start: FlowStart) -> Mapping[str, FlowStart] | None:
+        """Return the starts of all flows, if this was the last."""
+        if not self._has_distances:
+            return None
+        if self._begun_in is None:
+            # If the switch began to follow a flow that was under way, its "first" packet is from the middle.
+            self._begun_in = iteration
+        if iteration <= self._begun_in:
+            return None
+        starts = self._starts.put(iteration, flow, start)
+        if starts is None:
+            return None
+        head_s = starts[self._flows[0]].time_s
+        observed = tuple(starts[one].time_s - head_s for one in self._flows)
+        before = observed if self._distances_s is None else self._distances_s
+        self._distances_s = tuple(b + SMOOTHING * (o - b) for b, o in zip(before, observed, strict=True))
+        return starts
+
+    def finish(self, iteration: int, flow: str, tardiness_s: Fraction) -> Fraction | None:
+        """Return the EchelonFlow's tardiness, if this was the last of its flows."""
+        if not self._has_tardiness:
+            return None
+        finishes = self._finishes.put(iteration, flow, tardiness_s)
+        if finishes is None:
+            return None
+        late_s = max(finishes.values())
+        insort(self._tardiness_s, (iteration, late_s))
+        del self._tardiness_s[:-HISTORY]
+        return late_s
+
+    def view(self) -> EchelonFlowView:
+        return EchelonFlowView(tuple(late_s for _, late_s in self._tardiness_s), self._distances_s)
+
+
+class Gathering(Generic[T]):
+    """Values of the flows of an EchelonFlow, one of each in an iteration, until they are complete.
+
+    Several iterations are gathered at a time, because switches report up to the timeout of a digest list apart.
+    """
+
+    def __init__(self, flows: Sequence[str]) -> None:
+        self._flows = tuple(flows)
+        self._kept = max(2, min(BEHIND, MAX_VALUES // len(self._flows)))
+        self._values: dict[int, dict[str, T] | None] = {}
+        """The values by iteration; None for an iteration that was complete."""
+        self._newest = -1
+
+    def put(self, iteration: int, flow: str, value: T) -> Mapping[str, T] | None:
+        """Take a value, and return the values by flow if this was the last that was missing.
+
+        The first of two values of a flow counts. A value that is too old, or belongs to an iteration that was complete,
+        is ignored. Numbers of iterations only grow (`Counting`).
+        """
+        if iteration <= self._newest - self._kept:
+            return None
+        if iteration > self._newest:
+            self._newest = iteration
+            for old in [one for one in self._values if one <= iteration - self._kept]:
+                del self._values[old]
+        values = self._values.setdefault(iteration, {})
+        if values is None or flow in values:
+            return None
+        values[flow] = value
+        if len(values) < len(self._flows):
+            return None
+        self._values[iteration] = None
+        return values
+
+    def clear(self) -> None:
+        """Forget incomplete iterations: they would stay incomplete, or be mixed with values of others."""
+        for iteration, values in self._values.items():
+            if values is not None:
+                self._values[iteration] = None
