@@ -20,12 +20,12 @@ PROGRAM ?=
 .PHONY: demo demo-aggregation demo-mininet demo-torch docs test test-all test-fast test-long test-properties test-quiet ptf lint hosts wheels release lock sbom \
 	screenshots bench bench-switch soak soak-short format p4 p4-rankings p4-tofino p4-report bpf proto clean
 
-$(RUNS): pyproject.toml softswitch/pyproject.toml
+$(RUNS): pyproject.toml lab/pyproject.toml softswitch/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python has no venv: install it (on Debian: apt-get install python3-venv)"; exit 1; }
 	@echo "Installing what runs scenarios into $(VENV): 24 packages, about a minute"
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(RUN)/python -m pip install $(QUIETLY) --editable softswitch --editable .
+	@$(RUN)/python -m pip install $(QUIETLY) --editable softswitch --editable . --editable lab
 	@touch $@
 
 $(HOSTS): $(RUNS)
@@ -38,7 +38,7 @@ hosts: $(HOSTS)
 
 # A wheel and a source package of every distribution, into out/wheels.
 wheels: $(STAMP)
-	for folder in . softswitch $(PLUG_INS:%=plugins/%); do \
+	for folder in . lab softswitch $(PLUG_INS:%=plugins/%); do \
 		(cd $$folder && $(CURDIR)/$(RUN)/python -m hatchling build --directory $(CURDIR)/$(OUT)/wheels) || exit 1; done
 
 # All that a release has, checked and tried in an empty environment, and its notes: out/release.
@@ -57,7 +57,7 @@ sbom: wheels
 	$(RUN)/python deploy/dependencies.py sbom $(OUT)/wheels
 
 $(STAMP): $(RUNS) $(wildcard plugins/*/pyproject.toml)
-	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' \
+	$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --editable lab \
 		$(PLUG_INS:%=--editable plugins/%)
 	touch $@
 
@@ -84,7 +84,7 @@ TORCH_OUT := $(OUT)/demo-torch-$(TARGET)
 demo-torch: $(HOSTS)
 	@[ "$$(id -u)" = 0 ] || { echo "demo-torch needs root, for network namespaces: run it with sudo"; exit 1; }
 	@$(RUN)/python -c 'import torch' 2>/dev/null || { echo "Installing PyTorch into $(VENV)"; \
-		$(RUN)/python -m pip install --disable-pip-version-check --editable . --editable plugins/importers \
+		$(RUN)/python -m pip install --disable-pip-version-check --editable . --editable lab --editable plugins/importers \
 		--editable plugins/torch '$(TORCH)'; }
 	$(RUN)/echelon run topologies/scenarios/torch_ddp_pair.yaml --on namespaces --target $(TARGET) --out $(TORCH_OUT)
 	$(RUN)/echelon plot $(TORCH_OUT) --kind overlap --kind iterations --width text -o $(TORCH_OUT)
@@ -92,7 +92,7 @@ demo-torch: $(HOSTS)
 # Sums that a switch makes, beside a parameter server and a ring, in virtual time (docs/aggregation.md).
 demo-aggregation: $(RUNS)
 	@$(RUN)/python -c 'import echelon_aggregation' 2>/dev/null || $(RUN)/python -m pip install --quiet \
-		--disable-pip-version-check --editable . --editable plugins/aggregation
+		--disable-pip-version-check --editable . --editable lab --editable plugins/aggregation
 	$(RUN)/echelon aggregation demo
 
 # The documentation site, into out/site. Warnings are errors.
@@ -226,7 +226,7 @@ p4-tofino: p4-rankings
 
 # Recompile the agent's program for the kernel (on Debian: apt-get install clang llvm libbpf-dev), and record its source.
 BPF := plugins/torch/echelon_torch/agent/bpf
-RANKS := controller/echelon/lab/endhosts/ranks.h p4src/shared/constants.h p4src/v1model/sizes_v1model.h
+RANKS := lab/echelon_lab/endhosts/ranks.h p4src/shared/constants.h p4src/v1model/sizes_v1model.h
 bpf:
 	cd $(BPF) && clang -O2 -g -target bpf -mcpu=v2 -Wall -I/usr/include/$$(uname -m)-linux-gnu -fdebug-prefix-map=$$PWD=. \
 		-c connections.bpf.c -o connections.bpf.o && llvm-strip -g connections.bpf.o

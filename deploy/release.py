@@ -19,7 +19,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = "echelon-p4[service,plot]"
+EXTRAS = "echelon-p4[lab,service,plot]"
 """The extras that are installed beside all wheels, so that what they name is there, too."""
 DEMO = "topologies/scenarios/fig2.yaml"
 

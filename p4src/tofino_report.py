@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from echelon.lab.plots import Style
+    from echelon_lab.plots import Style
 
 _P4SRC = Path(__file__).parent
 _CHIPS = (("tna", "Tofino 1"), ("t2na", "Tofino 2"))
@@ -202,7 +202,7 @@ def with_tables(page: str, content: str) -> str:
 def draw(chips: Sequence[Chip], path: Path, source: str) -> None:
     """Draw what each stage uses, and the header vector beside it. The picture carries `source`, so that a test can
     tell from which numbers it was drawn."""
-    from echelon.lab.plots import write
+    from echelon_lab.plots import write
 
     write(lambda style: [_figure(chips, style)], path.with_suffix(""), Source=source)
 
@@ -219,7 +219,7 @@ def _figure(chips: Sequence[Chip], style: Style) -> Figure:
 
 
 def _draw_stages(chip: Chip, axis: Axes) -> None:
-    from echelon.lab.plots.style import FAINT, INK
+    from echelon_lab.plots.style import FAINT, INK
 
     shares = [
         [chip.used[stage][resource] / most if stage < len(chip.used) else 0.0 for stage in range(chip.stages)]
@@ -259,7 +259,7 @@ def _draw_stages(chip: Chip, axis: Axes) -> None:
 
 
 def _draw_containers(chip: Chip, axis: Axes) -> None:
-    from echelon.lab.plots.style import FAINT, PALETTE
+    from echelon_lab.plots.style import FAINT, PALETTE
 
     places = range(len(chip.containers))
     axis.barh(places, [group.available for group in chip.containers], color=FAINT, label="available")

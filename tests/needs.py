@@ -180,13 +180,13 @@ _mounts = partial(
 
 
 def _sandbox() -> str | None:
-    from echelon.lab.hosts import sandbox
+    from echelon_lab.hosts import sandbox
 
     return sandbox.missing()
 
 
 def _mininet() -> str | None:
-    from echelon.lab.hosts.backends import mininet
+    from echelon_lab.hosts.backends import mininet
 
     return mininet.missing()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("controller/echelon", "softswitch")
+PACKAGES = ("controller/echelon", "lab/echelon_lab", "softswitch")
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -30,17 +30,17 @@ def _run_again() -> None:
     for python in _pythons():
         if python.is_file() and _AGAIN not in os.environ:
             os.environ[_AGAIN] = "again"
-            os.execv(python, [str(python), "-m", "echelon.lab.hosts.backends.mn", *sys.argv[1:]])
+            os.execv(python, [str(python), "-m", "echelon_lab.hosts.backends.mn", *sys.argv[1:]])
     sys.exit("no Python with Echelon is known here (install it, or name its Python in ECHELON_PYTHON)")
 
 
 if importlib.util.find_spec("echelon") is None or importlib.util.find_spec("pydantic") is None:
     _run_again()
 
-from echelon.lab.hosts.backends.mininet import load_mininet  # noqa: E402
+from echelon_lab.hosts.backends.mininet import load_mininet  # noqa: E402
 
 load_mininet()
 
-from echelon.lab.hosts.backends.mininet_nodes import controllers, default_controller, switches, topology  # noqa: E402
+from echelon_lab.hosts.backends.mininet_nodes import controllers, default_controller, switches, topology  # noqa: E402
 
 __all__ = ["controllers", "default_controller", "switches", "topology"]

@@ -9,7 +9,7 @@ As a library (docs/scenarios.md)::
     compared = echelon.simulate({"fabric": fabric, "jobs": [job], "iterations": 5}, policies=["fair", "echelon"])
     print(compared.jobs())
 
-Attributes are imported when they are first used.
+Attributes are imported when they are first used; those about runs come from `echelon_lab`.
 """
 
 from __future__ import annotations
@@ -18,11 +18,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from echelon.lab.comparison import JobOutcome, PolicyComparison
-    from echelon.lab.run import prepare as scenario
-    from echelon.lab.run import simulate
-    from echelon.lab.scenarios.results import PolicyRun
-    from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario
     from echelon.model.documents import DocumentError
     from echelon.model.errors import CodedError, RunError
     from echelon.model.fabric import builders as fabrics
@@ -36,34 +31,39 @@ if TYPE_CHECKING:
     from echelon.model.jobs.spec import make_job_spec as job
     from echelon.planning.plan import PlanError
     from echelon.planning.policies import policy_names
+    from echelon_lab.comparison import JobOutcome, PolicyComparison
+    from echelon_lab.run import prepare as scenario
+    from echelon_lab.run import simulate
+    from echelon_lab.scenarios.results import PolicyRun
+    from echelon_lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario
 
 _PLACES = {
-    "PolicyComparison": "lab.comparison",
-    "JobOutcome": "lab.comparison",
-    "simulate": "lab.run",
-    "scenario": "lab.run:prepare",
-    "Scenario": "lab.scenarios.scenario",
-    "PolicyChoice": "lab.scenarios.scenario",
-    "load_scenario": "lab.scenarios.scenario",
-    "PolicyRun": "lab.scenarios.results",
-    "RunError": "model.errors",
-    "job": "model.jobs.spec:make_job_spec",
-    "JobSpec": "model.jobs.spec",
-    "load_job": "model.jobs.spec:load_job_spec",
-    "build_job": "model.jobs",
-    "ComputeUnit": "model.jobs.graph",
-    "EchelonFlow": "model.jobs.graph",
-    "Flow": "model.jobs.graph",
-    "Job": "model.jobs.graph",
-    "fabrics": "model.fabric.builders:",
-    "FabricSpec": "model.fabric.load",
-    "load_fabric": "model.fabric.load:load_fabric_spec",
-    "build_fabric": "model.fabric.load",
-    "Fabric": "model.fabric.model",
-    "policy_names": "planning.policies",
-    "PlanError": "planning.plan",
-    "DocumentError": "model.documents",
-    "CodedError": "model.errors",
+    "PolicyComparison": "echelon_lab.comparison",
+    "JobOutcome": "echelon_lab.comparison",
+    "simulate": "echelon_lab.run",
+    "scenario": "echelon_lab.run:prepare",
+    "Scenario": "echelon_lab.scenarios.scenario",
+    "PolicyChoice": "echelon_lab.scenarios.scenario",
+    "load_scenario": "echelon_lab.scenarios.scenario",
+    "PolicyRun": "echelon_lab.scenarios.results",
+    "RunError": "echelon.model.errors",
+    "job": "echelon.model.jobs.spec:make_job_spec",
+    "JobSpec": "echelon.model.jobs.spec",
+    "load_job": "echelon.model.jobs.spec:load_job_spec",
+    "build_job": "echelon.model.jobs",
+    "ComputeUnit": "echelon.model.jobs.graph",
+    "EchelonFlow": "echelon.model.jobs.graph",
+    "Flow": "echelon.model.jobs.graph",
+    "Job": "echelon.model.jobs.graph",
+    "fabrics": "echelon.model.fabric.builders:",
+    "FabricSpec": "echelon.model.fabric.load",
+    "load_fabric": "echelon.model.fabric.load:load_fabric_spec",
+    "build_fabric": "echelon.model.fabric.load",
+    "Fabric": "echelon.model.fabric.model",
+    "policy_names": "echelon.planning.policies",
+    "PlanError": "echelon.planning.plan",
+    "DocumentError": "echelon.model.documents",
+    "CodedError": "echelon.model.errors",
 }
 """The module of each attribute, and its name there if it has another; ``MODULE:`` is the module itself."""
 
@@ -102,7 +102,12 @@ def __getattr__(name: str) -> Any:
     if place is None:
         raise AttributeError(f"module 'echelon' has no attribute '{name}'")
     module, colon, inside = place.partition(":")
-    found = import_module(f"echelon.{module}")
+    try:
+        found = import_module(module)
+    except ModuleNotFoundError as error:
+        from echelon.model.extras import how_to_install
+
+        raise ModuleNotFoundError(how_to_install(error) or str(error), name=error.name) from error
     value = found if colon and not inside else getattr(found, inside or name)
     globals()[name] = value
     return value

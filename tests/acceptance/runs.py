@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.scenarios.results import PolicyRun
-from echelon.lab.scenarios.scenario import Scenario, load_scenario
-from echelon.lab.virtual import fluid_run
-from echelon.lab.virtual import run as virtual_run
 from echelon.planning.execution import IterationRecord, JobRecord
 from echelon.planning.fluid import alone_iteration_s
 from echelon.planning.policies import make_policy
+from echelon_lab.scenarios.results import PolicyRun
+from echelon_lab.scenarios.scenario import Scenario, load_scenario
+from echelon_lab.virtual import fluid_run
+from echelon_lab.virtual import run as virtual_run
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = ROOT / "topologies" / "scenarios"

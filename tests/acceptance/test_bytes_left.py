@@ -11,10 +11,6 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from echelon.lab.scenarios.results import PolicyRun
-from echelon.lab.scenarios.scenario import load_scenario
-from echelon.lab.virtual import fluid_run
-from echelon.lab.virtual import run as virtual_run
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
@@ -22,6 +18,10 @@ from echelon.planning.plan import Plan
 from echelon.planning.policies import make_policy
 from echelon.planning.policies.base import NoParameters
 from echelon.planning.rankings.deadline import Deadline
+from echelon_lab.scenarios.results import PolicyRun
+from echelon_lab.scenarios.scenario import load_scenario
+from echelon_lab.virtual import fluid_run
+from echelon_lab.virtual import run as virtual_run
 
 ROOT = Path(__file__).parents[2]
 PAIR = f"""\

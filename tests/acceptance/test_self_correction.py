@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 from acceptance.runs import Run, grouped, softswitch
 
-from echelon.lab.scenarios.scenario import Delay
 from echelon.planning.execution import tardiness_s
+from echelon_lab.scenarios.scenario import Delay
 
 
 def tardiness(run: Run, job: str) -> list[float]:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.scenarios.scenario import load_scenario
-from echelon.lab.virtual.run import run
 from echelon.planning.fluid import simulate
 from echelon.planning.policies import make_policy
+from echelon_lab.scenarios.scenario import load_scenario
+from echelon_lab.virtual.run import run
 
 HOSTS = [f"s{k}" for k in range(9)]
 FABRIC = "\n".join(f"    - {{between: [{host}, tor], rate: 10 Mbit/s}}" for host in HOSTS)

@@ -83,7 +83,12 @@ def test_a_release_is_made() -> None:
     times = dict(re.findall(r"^pipeline +(\w+) +([\d.]+)", done.stdout, re.MULTILINE))
     assert {name: round(float(time), 2) for name, time in times.items()} == {"fair": 8.5, "varys": 10, "echelon": 8}
     out = ROOT / "out" / "release"
-    folders = [ROOT, ROOT / "softswitch", *(file.parent for file in ROOT.glob("plugins/*/pyproject.toml"))]
+    folders = [
+        ROOT,
+        ROOT / "lab",
+        ROOT / "softswitch",
+        *(file.parent for file in ROOT.glob("plugins/*/pyproject.toml")),
+    ]
     assert len(list(out.glob("wheels/*.whl"))) == len(list(out.glob("wheels/*.tar.gz"))) == len(folders)
     assert done.stdout.count("PASSED") == 2 * len(folders)
     for source in out.glob("wheels/*.tar.gz"):

@@ -24,7 +24,7 @@ from tests.needs import needs, require
 MOST = {"engineer": 5, "student": 6, "network": 3, "lecturer": 2}
 """The number of commands that bring each person to what the page is about, at most."""
 PATIENCE_S = 1200
-SANDBOXED = "import sys; from echelon.lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:], ['/tmp']))"
+SANDBOXED = "import sys; from echelon_lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:], ['/tmp']))"
 
 
 def page_of(person: str) -> Path:

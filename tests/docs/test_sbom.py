@@ -19,7 +19,12 @@ from packaging.utils import canonicalize_name
 from tests.needs import require
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = (ROOT, ROOT / "softswitch", *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml")))
+FOLDERS = (
+    ROOT,
+    ROOT / "lab",
+    ROOT / "softswitch",
+    *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml")),
+)
 CLEAN = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
 TOOLS = {"cyclonedx-python-lib", "hatchling", "hypothesis", "mypy", "pytest", "ruff", "schemathesis", "scipy", "uv"}
 """Parts of a development environment that no distribution depends on."""

@@ -122,8 +122,11 @@ def test_the_page_of_measurements_has_every_measured_table_once() -> None:
 def test_versions_agree() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == version
-    others = [ROOT / "softswitch" / "pyproject.toml", *ROOT.glob("plugins/*/pyproject.toml")]
-    assert len(others) == 9
+    others = [
+        *(ROOT / name / "pyproject.toml" for name in ("lab", "softswitch")),
+        *ROOT.glob("plugins/*/pyproject.toml"),
+    ]
+    assert len(others) == 10
     assert {tomllib.loads(file.read_text())["project"]["version"] for file in others} == {version}
     pinned = re.findall(
         r"(?:echelon|softswitch)-[a-z0-9]+(?:\[[a-z]+\])?==([\d.]+)",

@@ -11,7 +11,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "examples" / "plugins"
-DISTRIBUTIONS = [ROOT, ROOT / "softswitch", *(file.parent for file in ROOT.glob("plugins/*/pyproject.toml"))]
+DISTRIBUTIONS = [
+    ROOT,
+    ROOT / "lab",
+    ROOT / "softswitch",
+    *(file.parent for file in ROOT.glob("plugins/*/pyproject.toml")),
+]
 TIMEOUT_S = 300
 
 

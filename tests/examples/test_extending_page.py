@@ -44,7 +44,7 @@ GROUPS = {
 """Groups of entry points that no package has the name of."""
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(echelon(?:\.\w+)+)`", PAGE)) - GROUPS))
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"`(echelon(?:_lab)?(?:\.\w+)+)`", PAGE)) - GROUPS))
 def test_a_module_or_class_that_the_page_names_exists(name: str) -> None:
     module, _, attribute = name.rpartition(".")
     try:

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference.frames import ipv4, ones_complement, shim
 
-from echelon.lab.endhosts.tcp.frames import ACK, SegmentFrames, TcpAddress, parse
-from echelon.lab.endhosts.tcp.sender import TcpSettings, TcpTally
-from echelon.lab.endhosts.tcp.stack import Connection, TcpStack
 from echelon.model.p4program import constants, program
 from echelon.switches.lowering.capabilities import OuterQueues
 from echelon.switches.lowering.intent import QueueSetting
 from echelon.switches.lowering.parts import hold_part
 from echelon.switches.targets.virtual import Urgency
+from echelon_lab.endhosts.tcp.frames import ACK, SegmentFrames, TcpAddress, parse
+from echelon_lab.endhosts.tcp.sender import TcpSettings, TcpTally
+from echelon_lab.endhosts.tcp.stack import Connection, TcpStack
 from softswitch import Program, load_program
 from softswitch.tm import QueueConfig
 from softswitch.virtual import EventLoop, VirtualFabric

@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 from reference.frames import MACS, ipv4, shim
 
 from ctoolchain import CSource, load
-from echelon.lab.endhosts import ranks
-from echelon.lab.endhosts.ranks import FlowRank, Ranked, RankPacket, packed
 from echelon.model.fabric.builders import one_tor
 from echelon.model.fabric.load import build_fabric
 from echelon.model.fabric.model import Fabric
@@ -28,6 +26,8 @@ from echelon.switches.lowering.at_hosts import HostRule, lower_at_hosts
 from echelon.switches.lowering.capabilities import Capabilities
 from echelon.switches.lowering.identity import ShimIdentity
 from echelon.switches.targets import TARGETS
+from echelon_lab.endhosts import ranks
+from echelon_lab.endhosts.ranks import FlowRank, Ranked, RankPacket, packed
 from softswitch import Program, Switch, load_program
 from tests.drawing import examples
 from tests.needs import needs

@@ -13,8 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.collections import LineCollection
 
-from echelon.lab.plots.fabric import draw_fabric
-from echelon.lab.plots.style import Style
 from echelon.model.documents import parse_document
 from echelon.model.fabric.builders import dragonfly, leaf_spine, line
 from echelon.model.fabric.load import (
@@ -26,6 +24,8 @@ from echelon.model.fabric.load import (
     load_fabric,
     load_fabric_spec,
 )
+from echelon_lab.plots.fabric import draw_fabric
+from echelon_lab.plots.style import Style
 
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"
 

@@ -16,7 +16,7 @@ from tests.needs import needs
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 120.0
-CALLER = "import sys; from echelon.lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:], ['/tmp']))"
+CALLER = "import sys; from echelon_lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:], ['/tmp']))"
 
 pytestmark = needs("mn", "a checkout outside /tmp")
 

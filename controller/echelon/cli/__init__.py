@@ -13,14 +13,42 @@ from typing import Annotated, Any
 
 import typer
 
-from echelon.cli import completion, files, jobs, laboratories, plots, policies, runs, service, serving, traffic, watch
+from echelon.cli import completion, files, jobs, policies, service, serving, watch
 from echelon.cli.doors import COMPARE, DESCRIBE, LOOK, OPERATE, RUN, GroupWithDoors
 
 __all__ = ["app", "main"]
 
 
+_FIRST = (
+    "run",
+    "serve",
+    "lab",
+    "init",
+    "examples",
+    "fabric",
+    "show",
+    "check",
+    "policies",
+    "plot",
+    "token",
+    "backup",
+    "restore",
+    "status",
+    "watch",
+    "events",
+    "shell",
+    "traffic",
+)
+"""The commands that stand first in the help, in this order, whatever package they are of."""
+
+
 class _Echelon(GroupWithDoors):
     """The group of all commands."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        first = {name: self.commands[name] for name in _FIRST if name in self.commands}
+        self.commands = {**first, **self.commands}
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **options: Any) -> Any:
         words = list(sys.argv[1:] if args is None else args)
@@ -40,17 +68,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command(rich_help_panel=RUN)(runs.run)
 app.command(rich_help_panel=RUN)(serving.serve)
-app.command(rich_help_panel=RUN)(laboratories.lab)
 app.command(rich_help_panel=DESCRIBE)(files.init)
 app.command(rich_help_panel=DESCRIBE)(files.examples)
 app.command(rich_help_panel=DESCRIBE)(files.fabric)
-app.add_typer(traffic.app, name="traffic", rich_help_panel=DESCRIBE)
 app.command(rich_help_panel=DESCRIBE)(files.show)
 app.command(rich_help_panel=DESCRIBE)(files.check)
 app.command(rich_help_panel=COMPARE)(policies.policies)
-app.command(rich_help_panel=COMPARE)(plots.plot)
 app.add_typer(jobs.app, name="job", rich_help_panel=OPERATE)
 app.add_typer(service.policy, name="policy", rich_help_panel=OPERATE)
 app.add_typer(service.link, name="link", rich_help_panel=OPERATE)

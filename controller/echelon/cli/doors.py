@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 GROUP = "echelon.commands"
+_OURS = "echelon_lab."
+"""The beginning of the modules whose commands no other package replaces."""
 
 DESCRIBE = "Describe: files of jobs, fabrics and traffic"
 RUN = "Run"
@@ -94,7 +96,8 @@ def doors(group: str = "") -> dict[str, Any]:
 def _entries() -> Sequence[EntryPoint]:
     from importlib.metadata import entry_points
 
-    return sorted(entry_points(group=GROUP))
+    # Of two commands of one name the last counts: Echelon's own keeps its name.
+    return sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value.startswith(_OURS), entry.value))
 
 
 def _load(name: str, of: Command) -> Any:

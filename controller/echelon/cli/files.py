@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from echelon.cli import figures, tables
-from echelon.cli.plots import draw_file
+from echelon.cli.pictures import draw_picture
 from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import AsJson, Column, OutFile, show_json, write_text
 from echelon.cli.usage import BAD_INPUT, FAILED, fail
@@ -265,10 +265,9 @@ def fabric(
     spec, about = _shaped(shape, {name: value for name, value in own.items() if value is not None}, delay)
     write_text(fabric_text(spec, about), out)
     if draw is not None:
-        from echelon.lab.plots.fabric import draw_fabric
         from echelon.model.fabric.load import build_fabric
 
-        draw_file(lambda style: [draw_fabric(build_fabric(spec), style)], draw)
+        draw_picture("fabric", draw, build_fabric(spec))
 
 
 def _shaped(name: str, given: Mapping[str, object], delay: str) -> tuple[FabricSpec, str]:
@@ -390,20 +389,17 @@ GROUP = "echelon.files"
 KINDS = {
     "job": "echelon.model.jobs:load_job",
     "fabric": "echelon.model.fabric.load:load_fabric",
-    "scenario": "echelon.lab.scenarios.scenario:load_scenario",
+    "scenario": "",
     "service": "echelon.controller.service.config:load_service_config",
     "tokens": "echelon.controller.service.api.tokens:load_tokens",
     "sweep": "",
-    "results": "echelon.lab.plots.measured:load_whole",
+    "results": "",
     "rows": "",
 }
 """The kinds of files, by a key that all files of a kind have, and the functions that load them; nothing: a plug-in has
 it. A file of a kind may also have the keys of the kinds before it: scenarios and configurations name a fabric."""
 
-TABLES = {
-    "start_us": "echelon.lab.traffic.schedule:read_schedule",
-    "started_s": "echelon.lab.traffic.outcome:read_outcomes",
-}
+TABLES = ("start_us", "started_s")
 """The kinds of tables with commas, by a column."""
 _NAMES = {
     "results": "results of a run",
@@ -485,12 +481,8 @@ def _loader(file: Path, kind: str) -> Callable[[Path], Any]:
 
     from echelon.model.documents import DocumentError
 
-    if place := KINDS.get(kind) or TABLES.get(kind):
+    if place := KINDS.get(kind):
         return cast("Callable[[Path], Any]", resolve_name(place))
-    if kind == "sizes":
-        from echelon.lab.traffic.sizes import load_sizes
-
-        return load_sizes
     for entry in entry_points(group=GROUP, name=kind):
         return cast("Callable[[Path], Any]", entry.load())
     raise DocumentError(str(file), "", f"{plug_in(GROUP, kind)}")
@@ -564,10 +556,8 @@ def show(
             fail(str(error))
         job = build_job(spec)
         for path in out or ():
-            from echelon.lab.plots.others import draw_job
-
             progress.stage(f"drawing {path.name}")
-            draw_file(lambda style: [draw_job(job, tuple(spec.hosts), style)], path)
+            draw_picture("job", path, job, tuple(spec.hosts))
     if as_json:
         tables.show_json(_plain(job))
         return

@@ -19,12 +19,15 @@ EXTRAS = {
     "aetcd": "etcd",
     "thriftpy2": "bmv2",
     "torch": "torch",
+    "echelon_lab": "lab",
 }
 """The extra that has a package, by the name under which it is imported."""
 
+_LAB = ("lab", "plot", "run", "traffic")
 _STUDY = ("advise", "coflows", "evaluate", "experiment", "job.new", "place", "sweep", "traffic.receive", "traffic.send")
 PLUG_INS = {
     "echelon.commands": {
+        **dict.fromkeys(_LAB, "lab"),
         **dict.fromkeys(_STUDY, "study"),
         **dict.fromkeys(("agent", "capture"), "torch"),
         "aggregation": "aggregation",
@@ -32,7 +35,11 @@ PLUG_INS = {
         "topology": "topoopt",
         "view": "web",
     },
-    "echelon.files": dict.fromkeys(("coflows", "rows", "sweep"), "study"),
+    "echelon.files": {
+        **dict.fromkeys(("results", "scenario", "sizes", "start_us", "started_s"), "lab"),
+        **dict.fromkeys(("coflows", "rows", "sweep"), "study"),
+    },
+    "echelon.pictures": dict.fromkeys(("fabric", "job"), "lab"),
     "echelon.plots": {"sweep.slowdowns": "study"},
     "echelon.stores": {"etcd": "etcd"},
     "echelon.targets": {"tofino": "tofino"},

@@ -20,11 +20,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Self
 
-from echelon.lab.hosts import sandbox
-from echelon.lab.hosts.backends.base import NamespaceFabric
 from echelon.model.documents import parse_document
 from echelon.model.fabric.load import FabricSpec, build_fabric
 from echelon.switches.processes import DIES_WITH_CALLER, enter, free_port, set_receive_buffer, start
+from echelon_lab.hosts import sandbox
+from echelon_lab.hosts.backends.base import NamespaceFabric
 
 HERE = Path(__file__).resolve().parent
 LINKS = {"h1": ("s1", 1), "h2": ("s1", 2), "h3": ("s2", 1)}

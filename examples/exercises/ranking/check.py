@@ -13,7 +13,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from echelon.lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames
 from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd
 from echelon.model.fabric.model import Switch as FabricSwitch
 from echelon.model.p4program import ranking_list
@@ -22,6 +21,7 @@ from echelon.switches.lowering.identity import ShimIdentity
 from echelon.switches.lowering.intent import Interval, Prefix
 from echelon.switches.lowering.lower import lower
 from echelon.switches.targets.softswitch.capabilities import softswitch
+from echelon_lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames
 from softswitch import Switch, load_program
 
 P4SRC = Path(__file__).parents[3] / "p4src"

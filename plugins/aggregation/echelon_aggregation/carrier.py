@@ -9,8 +9,6 @@ from functools import partial
 
 import numpy as np
 
-from echelon.lab.endhosts.carriers import HostNetwork
-from echelon.lab.endhosts.shim import PacketTally, flow_key
 from echelon.model.errors import RunError
 from echelon.model.jobs.graph import Flow
 from echelon.switches.lowering.trees import JobTree
@@ -23,6 +21,8 @@ from echelon_aggregation.memory import TAKES
 from echelon_aggregation.trees import tree_of
 from echelon_aggregation.wire import HEADER_BYTES, PORT, Kind, Packet
 from echelon_aggregation.worker import Collective, Worker, all_reduce, broadcast
+from echelon_lab.endhosts.carriers import HostNetwork
+from echelon_lab.endhosts.shim import PacketTally, flow_key
 
 _FRAME_BYTES = OTHER_HEADER_BYTES + HEADER_BYTES + 4 * VALUES
 _NS = 1_000_000_000
@@ -31,7 +31,7 @@ _PATIENCE, _LONGEST = 4, 64
 
 
 class HostsOfJob:
-    """The workers and fallbacks of a job's trees (an `echelon.lab.endhosts.carriers.TreeCarrier`)."""
+    """The workers and fallbacks of a job's trees (an `echelon_lab.endhosts.carriers.TreeCarrier`)."""
 
     def __init__(self, network: HostNetwork, job: str, trees: Sequence[JobTree]) -> None:
         self.tally = PacketTally()

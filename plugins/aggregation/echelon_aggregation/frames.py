@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from echelon.lab.endhosts.shim import HEADER_BYTES as SHIM_END
-from echelon.lab.endhosts.shim import SHIM_VERSION, UNSTAMPED, FlowAddress, flow_key, headers
 from echelon.model.errors import RunError
 from echelon_aggregation.wire import PORT, Flag, Packet, WireError, decode
+from echelon_lab.endhosts.shim import HEADER_BYTES as SHIM_END
+from echelon_lab.endhosts.shim import SHIM_VERSION, UNSTAMPED, FlowAddress, flow_key, headers
 
 _SHIM = struct.Struct("!B5sHI8s")
 """Version and flags, flow, marks, bytes left, stamp (`docs/data-plane.md`)."""

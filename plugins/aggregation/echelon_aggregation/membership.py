@@ -8,12 +8,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from echelon.lab.endhosts.shim import SHIM_PORT
 from echelon.model.documents import Section, parse_document, problem, read_document
 from echelon.model.errors import RunError
 from echelon_aggregation.frames import Endpoint
 from echelon_aggregation.group import Group
 from echelon_aggregation.wire import MAX_WORKERS, PORT
+from echelon_lab.endhosts.shim import SHIM_PORT
 
 VARIABLE = "ECHELON_AGGREGATION"
 Number = Annotated[int, Field(ge=0, le=0xFFFF)]

@@ -18,7 +18,6 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from echelon.lab.endhosts.shim import DISCARD_PORT, FlowAddress, headers
 from echelon.model.errors import RunError
 from echelon.model.fabric.builders import one_tor
 from echelon.model.fabric.load import build_fabric
@@ -34,6 +33,7 @@ from echelon_aggregation.installed import TreeAtSwitch, TreeRun, WorkerPort
 from echelon_aggregation.memory import TAKES, Grant
 from echelon_aggregation.wire import HEADER_BYTES, PORT, Packet
 from echelon_aggregation.worker import Worker, all_reduce
+from echelon_lab.endhosts.shim import DISCARD_PORT, FlowAddress, headers
 
 Floats = NDArray[np.float32]
 RATE_BPS = 10_000_000_000

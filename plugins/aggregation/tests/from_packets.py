@@ -19,9 +19,6 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from echelon.lab.scenarios.results import PolicyRun
-from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, Transport
-from echelon.lab.virtual.run import run
 from echelon.model.fabric.builders import fat_tree, leaf_spine, rail_optimised
 from echelon.model.fabric.load import build_fabric
 from echelon.model.fabric.model import Fabric
@@ -34,6 +31,9 @@ from echelon_aggregation.comparison import Table, Training, draw
 from echelon_aggregation.memory import By
 from echelon_aggregation.panama import TreesByLoad
 from echelon_aggregation.policy import Aggregation
+from echelon_lab.scenarios.results import PolicyRun
+from echelon_lab.scenarios.scenario import PolicyChoice, Scenario, Transport
+from echelon_lab.virtual.run import run
 
 RATE_BPS = 100_000_000
 SCALE = 2000

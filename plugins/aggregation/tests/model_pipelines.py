@@ -7,11 +7,11 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from echelon.lab.endhosts.shim import FlowAddress, headers
 from echelon.model.fabric.model import Fabric
 from echelon.switches.targets.virtual import VirtualSwitches
 from echelon_aggregation.installed import TreeRun
 from echelon_aggregation.wire import PORT, decode
+from echelon_lab.endhosts.shim import FlowAddress, headers
 from plugins.aggregation.tests.reference_switch import Datagram, Entry, Member, Switch
 from softswitch.native.fabric import NativeSwitch
 from softswitch.virtual import VirtualSwitch

@@ -11,9 +11,9 @@ from pathlib import Path
 from random import Random
 from threading import Thread
 
-from echelon.lab.endhosts.shim import FlowAddress, headers
 from echelon_aggregation.membership import Member, Membership
 from echelon_aggregation.wire import PORT, decode
+from echelon_lab.endhosts.shim import FlowAddress, headers
 from plugins.aggregation.tests.reference_switch import Datagram, Entry, Switch, Take
 from plugins.aggregation.tests.reference_switch import Member as Behind
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.endhosts.shim import HEADER_BYTES
 from echelon.model.documents import DocumentError
 from echelon.model.fabric.builders import leaf_spine, one_tor
 from echelon.model.fabric.load import build_fabric
@@ -17,6 +16,7 @@ from echelon.model.jobs.spec import make_job_spec
 from echelon.planning.fluid import alone_iteration_s
 from echelon_aggregation import wire
 from echelon_aggregation.collectives import VALUES, InNetwork, wire_bytes
+from echelon_lab.endhosts.shim import HEADER_BYTES
 
 RATE_BPS = 8_000_000
 HOSTS = ("h1", "h2", "h3", "h4")

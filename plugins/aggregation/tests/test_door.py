@@ -18,8 +18,6 @@ from echelon.controller.machine.jobs import RegisteredJob, parse_job
 from echelon.controller.machine.jobstore import ChosenPolicy
 from echelon.controller.machine.planning import Planned, Planner, PlanRequest
 from echelon.controller.machine.records import Document
-from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, Transport
-from echelon.lab.virtual.run import run
 from echelon.model.fabric.builders import leaf_spine, one_tor
 from echelon.model.fabric.load import build_fabric
 from echelon.model.fabric.model import Fabric
@@ -30,6 +28,8 @@ from echelon.switches.lowering.intent import FIRST_GROUP
 from echelon.switches.targets.softswitch.capabilities import softswitch
 from echelon_aggregation.door import AggregationTrees
 from echelon_aggregation.memory import TAKES
+from echelon_lab.scenarios.scenario import PolicyChoice, Scenario, Transport
+from echelon_lab.virtual.run import run
 from tests.drawing import examples
 
 RATE_BPS = 1_000_000_000

@@ -23,8 +23,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from echelon.lab.hosts import sandbox
-from echelon.lab.hosts.backends.base import NamespaceFabric
 from echelon.model.fabric.builders import one_tor
 from echelon.model.fabric.load import build_fabric
 from echelon.model.fabric.model import Fabric
@@ -38,6 +36,8 @@ from echelon.switches.targets.launching import Place, SwitchProcess
 from echelon_aggregation.installed import TreeAtSwitch, TreeRun, WorkerPort
 from echelon_aggregation.membership import VARIABLE, Member, Membership
 from echelon_aggregation.memory import TAKES, Grant
+from echelon_lab.hosts import sandbox
+from echelon_lab.hosts.backends.base import NamespaceFabric
 
 WORKERS, WINDOW, PORT, STORE_PORT = 4, 64, 5000, 29500
 PATIENCE_S = 900.0

@@ -17,8 +17,6 @@ from pathlib import Path
 from statistics import fmean
 from unittest.mock import patch
 
-from echelon.lab.scenarios.scenario import Scenario, load_scenario
-from echelon.lab.virtual.fluid_run import run
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
@@ -31,6 +29,8 @@ from echelon.planning.policies.base import Policy
 from echelon.planning.policies.crux.routes import LeastCongested
 from echelon.planning.policies.echelon.candidates import OTHERS, CandidatePlan, candidates
 from echelon.planning.policies.echelon.search import ITERATIONS
+from echelon_lab.scenarios.scenario import Scenario, load_scenario
+from echelon_lab.virtual.fluid_run import run
 from echelon_study.experiments.evaluation.measure import Knowledge
 
 CLUSTERS = ("mixed_leaf_spine", "mixed_rail", "mixed_fat_tree")

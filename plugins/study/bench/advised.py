@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from echelon.lab.scenarios.scenario import PolicyChoice
 from echelon.planning.policies.registry import described
+from echelon_lab.scenarios.scenario import PolicyChoice
 from echelon_study.advice import CLOSE, ranked
 from echelon_study.experiments.evaluation.measure import Knowledge, Mode, slowdowns
 

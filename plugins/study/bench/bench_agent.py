@@ -153,6 +153,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from echelon.lab.hosts import sandbox
+    from echelon_lab.hosts import sandbox
 
     sys.exit(main() if sandbox.inside() else sandbox.run_inside([sys.executable, __file__, *sys.argv[1:]]))

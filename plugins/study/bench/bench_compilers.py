@@ -90,9 +90,9 @@ def traffic_manager() -> float:
 
 def fabric() -> float:
     """Return the seconds that some iterations on packets take: fabric, hosts, switches and queues in virtual time."""
-    from echelon.lab.scenarios.scenario import load_scenario
-    from echelon.lab.virtual.run import run
     from echelon.planning.policies import make_policy
+    from echelon_lab.scenarios.scenario import load_scenario
+    from echelon_lab.virtual.run import run
 
     scenario = load_scenario(HERE.parents[2] / "topologies" / "scenarios" / "dp_pair.yaml")
     took_s = []

@@ -6,9 +6,9 @@ import statistics
 import time
 from pathlib import Path
 
-from echelon.lab.scenarios.scenario import load_scenario
-from echelon.lab.virtual import run as virtual_run
 from echelon.planning.policies import make_policy
+from echelon_lab.scenarios.scenario import load_scenario
+from echelon_lab.virtual import run as virtual_run
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 ROUNDS = 3

@@ -17,12 +17,12 @@ from statistics import fmean
 from rich.console import Console
 from rich.table import Table
 
-from echelon.lab.scenarios.results import alone_iterations_s
-from echelon.lab.scenarios.scenario import Scenario, load_scenario
-from echelon.lab.virtual.fluid_run import run
 from echelon.model.errors import RunError
 from echelon.planning.execution import duration_s
 from echelon.planning.policies import PlanError, make_policy, policy_names
+from echelon_lab.scenarios.results import alone_iterations_s
+from echelon_lab.scenarios.scenario import Scenario, load_scenario
+from echelon_lab.virtual.fluid_run import run
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 

@@ -26,13 +26,13 @@ from time import monotonic, process_time
 from typing import NamedTuple
 
 import echelon
-from echelon.lab.endhosts.emulator import TrainingEmulator
-from echelon.lab.scenarios.results import PolicyRun, alone_iterations_s
-from echelon.lab.scenarios.scale import scaled
-from echelon.lab.scenarios.scenario import Scenario
-from echelon.lab.virtual import fluid_run, run
 from echelon.planning.policies import make_policy
 from echelon.switches.targets.virtual import VirtualSwitches
+from echelon_lab.endhosts.emulator import TrainingEmulator
+from echelon_lab.scenarios.results import PolicyRun, alone_iterations_s
+from echelon_lab.scenarios.scale import scaled
+from echelon_lab.scenarios.scenario import Scenario
+from echelon_lab.virtual import fluid_run, run
 
 SIZES = ("1024:1000", "8192:1000")
 POLICIES = ("fair", "echelon")

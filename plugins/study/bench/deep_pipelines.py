@@ -18,9 +18,6 @@ from functools import partial
 
 import yaml
 
-from echelon.lab.scenarios.results import PolicyRun
-from echelon.lab.scenarios.scenario import Scenario
-from echelon.lab.virtual.run import run as run_packets
 from echelon.model.fabric.builders import LINK_BPS, line
 from echelon.model.fabric.load import fabric_text
 from echelon.model.fabric.model import Fabric
@@ -33,6 +30,9 @@ from echelon.planning.policies import make_policy
 from echelon.planning.policies.base import NoParameters, Policy
 from echelon.planning.policies.levels import strict
 from echelon.planning.rankings.fixed import Fixed
+from echelon_lab.scenarios.results import PolicyRun
+from echelon_lab.scenarios.scenario import Scenario
+from echelon_lab.virtual.run import run as run_packets
 from echelon_study.experiments.measure import scenario_of
 
 FLOW_PACKETS = 400

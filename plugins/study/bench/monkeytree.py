@@ -22,7 +22,6 @@ from pathlib import Path
 from random import Random
 from statistics import fmean
 
-from echelon.lab.scenarios.scenario import PolicyChoice
 from echelon.model.fabric.builders import LINK_BPS, leaf_spine
 from echelon.model.fabric.load import build_fabric
 from echelon.model.fabric.model import Fabric
@@ -37,6 +36,7 @@ from echelon.planning.execution import duration_s
 from echelon.planning.fluid import simulate
 from echelon.planning.policies import make_policy
 from echelon.planning.policies.crux.routes import LeastCongested
+from echelon_lab.scenarios.scenario import PolicyChoice
 from echelon_study.experiments.evaluation.draw import draw
 
 ITERATIONS = 100

@@ -26,9 +26,6 @@ from itertools import chain
 from pathlib import Path
 from statistics import fmean, quantiles
 
-from echelon.lab.scenarios.scenario import Scenario, load_scenario
-from echelon.lab.virtual.fluid_run import run as run_fluid
-from echelon.lab.virtual.run import run as run_packets
 from echelon.model.errors import RunError
 from echelon.planning.fluid.slowdown import WARM_UP, slowdown
 from echelon.planning.policies.base import Choice, Group, Prediction
@@ -36,6 +33,9 @@ from echelon.planning.policies.echelon.candidates import FAIR, CandidatePlan
 from echelon.planning.policies.echelon.policy import Echelon
 from echelon.planning.policies.echelon.search import ITERATIONS, WORST
 from echelon.switches.targets import DEFAULT_TARGET
+from echelon_lab.scenarios.scenario import Scenario, load_scenario
+from echelon_lab.virtual.fluid_run import run as run_fluid
+from echelon_lab.virtual.run import run as run_packets
 from echelon_study.experiments.evaluation.measure import prepared
 
 CLOSE = 0.01

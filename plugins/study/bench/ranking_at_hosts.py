@@ -16,12 +16,12 @@ from dataclasses import replace
 from functools import partial
 from statistics import fmean
 
-from echelon.lab.scenarios.results import alone_iterations_s
-from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, scenario_of
-from echelon.lab.virtual.run import run
 from echelon.planning.fluid.slowdown import slowdown
 from echelon.planning.policies import make_policy
 from echelon.switches.targets.target import DEFAULT_TARGET, UNRANKED_TARGET
+from echelon_lab.scenarios.results import alone_iterations_s
+from echelon_lab.scenarios.scenario import PolicyChoice, Scenario, scenario_of
+from echelon_lab.virtual.run import run
 from echelon_study.experiments.evaluation.draw import Kind, draw
 
 ITERATIONS = 10

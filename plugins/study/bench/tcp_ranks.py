@@ -23,8 +23,6 @@ from unittest.mock import patch
 
 import yaml
 
-from echelon.lab.scenarios.results import PolicyRun
-from echelon.lab.virtual import run as virtual_run
 from echelon.model.fabric.model import Fabric
 from echelon.model.fabric.routing import PathChooser
 from echelon.model.jobs.graph import Job
@@ -36,6 +34,8 @@ from echelon.planning.policies.echelon.policy import Echelon
 from echelon.planning.rankings.deadline import Deadline
 from echelon.switches.lowering.capabilities import Capabilities, OuterQueues
 from echelon.switches.targets.softswitch import Softswitch, SoftswitchOptions
+from echelon_lab.scenarios.results import PolicyRun
+from echelon_lab.virtual import run as virtual_run
 from echelon_study.experiments.measure import scenario_of
 
 HOSTS = ["h1", "h2", "h3", "h4"]

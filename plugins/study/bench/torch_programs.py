@@ -24,8 +24,8 @@ from typing import Any
 
 import yaml
 
-from echelon.lab.scenarios.scenario import load_scenario
 from echelon.planning.policies.echelon.policy import Echelon
+from echelon_lab.scenarios.scenario import load_scenario
 
 ROOT = Path(__file__).resolve().parents[3]
 SCENARIOS = ROOT / "topologies" / "scenarios"

@@ -17,13 +17,13 @@ from typer.testing import CliRunner, Result
 
 from echelon.cli import app
 from echelon.cli.progress import EVERY
-from echelon.lab.endhosts.shim import ACK_BYTES
-from echelon.lab.scenarios.scenario import load_scenario
 from echelon.model.documents import DocumentError
 from echelon.planning.fluid import alone_iteration_s, simulate
 from echelon.planning.fluid.plan_execution import Windows
 from echelon.planning.fluid.slowdown import mean_time_s
 from echelon.planning.policies import make_policy, policy_names
+from echelon_lab.endhosts.shim import ACK_BYTES
+from echelon_lab.scenarios.scenario import load_scenario
 from echelon_study.advice import CLOSE, ranked
 from echelon_study.commands.describing import host_names
 from tests.drawing import examples

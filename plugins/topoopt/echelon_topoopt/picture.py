@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import cos, pi, sin
 from typing import TYPE_CHECKING
 
-from echelon.lab.plots.style import INK, PALETTE, Style, colour
+from echelon_lab.plots.style import INK, PALETTE, Style, colour
 from echelon_topoopt.topology_finder import Topology
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from echelon.controller.client import Client
-from echelon.lab.endhosts.shim import LAST, SHIM_AT, DataSegment, FlowAddress, ShimFrames
+from echelon_lab.endhosts.shim import LAST, SHIM_AT, DataSegment, FlowAddress, ShimFrames
 from tests.echelon.service.lab import Host, Lab
 
 FRAME_BYTES = 1400

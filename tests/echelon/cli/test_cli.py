@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from echelon import cli
-from echelon.lab import run
 from echelon.model.errors import RunError
 from echelon.model.progress import UNSEEN
 from echelon.planning.policies import PlanError
 from echelon.switches.lowering.lower import LoweringError
+from echelon_lab import run
 
 ROOT = Path(__file__).parents[3]
 SCENARIOS = ROOT / "topologies/scenarios"
@@ -39,7 +39,7 @@ def target(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[..., Any]], No
     """Return a function that replaces the runner of the target `fluid`."""
 
     def put(runner: Callable[..., Any]) -> None:
-        monkeypatch.setattr("echelon.lab.virtual.fluid_run.run", runner)
+        monkeypatch.setattr("echelon_lab.virtual.fluid_run.run", runner)
 
     return put
 

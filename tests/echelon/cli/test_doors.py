@@ -79,12 +79,21 @@ def test_a_broken_package_leaves_the_other_commands_whole(tmp_path: Path) -> Non
     assert "Run a scenario" in out, "no package takes the name of a command of the core"
 
 
-@pytest.mark.parametrize("words", [["evaluate", "-o", "out"], ["traffic", "send"], ["job", "new", "vgg-16"]])
-def test_what_is_not_installed_says_where_it_comes_from(words: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "name", "extra"),
+    [
+        (["run", "s.yaml", "-o", "out"], "run", "lab"),
+        (["traffic", "send"], "traffic", "lab"),
+        (["evaluate", "-o", "out"], "evaluate", "study"),
+        (["job", "new", "vgg-16"], "job new", "study"),
+    ],
+)
+def test_what_is_not_installed_says_where_it_comes_from(
+    words: list[str], name: str, extra: str, tmp_path: Path
+) -> None:
     hidden = "import importlib.metadata as m; m.entry_points = lambda **_: []; from echelon.cli import main; main()"
     command = [sys.executable, "-c", hidden, *words]
     done = subprocess.run(command, env=packaged(tmp_path, ""), capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    name = " ".join(words[: 1 + (words[0] != "evaluate")])
-    assert f"'{name}' is in the plug-in echelon-study (run: pip install 'echelon-p4[study]')" in done.stderr
+    assert f"'{name}' is in the plug-in echelon-{extra} (run: pip install 'echelon-p4[{extra}]')" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -17,7 +17,7 @@ import sys
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {sorted(EXTRAS)!r}:
+        if name.partition(".")[0] in {sorted({*EXTRAS} - {"echelon_lab"})!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Missing())

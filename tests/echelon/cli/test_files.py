@@ -12,9 +12,9 @@ from typer.testing import CliRunner, Result
 
 from echelon.cli import app
 from echelon.controller.service.api.tokens import Tokens, load_tokens
-from echelon.lab.run import simulate
-from echelon.lab.traffic.outcome import FlowOutcome, write_outcomes
-from echelon.lab.traffic.schedule import ScheduledFlow
+from echelon_lab.run import simulate
+from echelon_lab.traffic.outcome import FlowOutcome, write_outcomes
+from echelon_lab.traffic.schedule import ScheduledFlow
 from tests.needs import needs
 
 FABRIC = """\
@@ -212,7 +212,7 @@ def test_check_takes_every_kind_of_file(tmp_path: Path) -> None:
     flow = ScheduledFlow(0, "h1", "h2", 1000)
     write_outcomes([FlowOutcome(flow, 0.0, 1.0)], tmp_path / "flows.csv")
     (tmp_path / "trace.txt").write_text("2 1\n1 0 1 0 1 1:5\n")
-    sizes = ROOT / "controller/echelon/lab/traffic/cdf/cache.txt"
+    sizes = ROOT / "lab/echelon_lab/traffic/cdf/cache.txt"
     said = {
         tmp_path / "results.json": "results of a run is good",
         sweep: "sweep 'two' is good",

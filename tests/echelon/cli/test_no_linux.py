@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.wide
 
 ROOT = Path(__file__).parents[3]
-NEED_LINUX = ("echelon_torch.agent.", "echelon.lab.hosts.backends.mininet_nodes:")
+NEED_LINUX = ("echelon_torch.agent.", "echelon_lab.hosts.backends.mininet_nodes:")
 """The beginnings of the modules that cannot be imported: what reads the kernel's sockets, and Mininet's own."""
 
 
@@ -23,8 +23,8 @@ def elsewhere(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_all_but_the_agent_can_be_imported() -> None:
-    ours = ["softswitch", "echelon", *(path.name for path in ROOT.glob("plugins/*/echelon_*"))]
-    assert len(ours) == 10
+    ours = ["softswitch", "echelon", "echelon_lab", *(path.name for path in ROOT.glob("plugins/*/echelon_*"))]
+    assert len(ours) == 11
     done = elsewhere("import", *ours)
     assert (done.returncode, done.stderr) == (0, "")
     unexpected = [line for line in done.stdout.split("\n") if line and not line.startswith(NEED_LINUX)]

@@ -1,4 +1,4 @@
-"""A scenario on a virtual testbed with its controller, as `echelon.lab.virtual.run` puts them together."""
+"""A scenario on a virtual testbed with its controller, as `echelon_lab.virtual.run` puts them together."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.endhosts.emulator import TrainingEmulator
-from echelon.lab.scenarios.scenario import Scenario, load_scenario
-from echelon.lab.virtual.controller import VirtualController
-from echelon.lab.virtual.run import believed, sessions
 from echelon.planning.policies import make_policy
 from echelon.switches.targets import TARGETS
 from echelon.switches.targets.softswitch.capabilities import softswitch
-from echelon.switches.targets.softswitch.virtual import VirtualTestbed
+from echelon_lab.endhosts.emulator import TrainingEmulator
+from echelon_lab.scenarios.scenario import Scenario, load_scenario
+from echelon_lab.virtual.controller import VirtualController
+from echelon_lab.virtual.embedded import VirtualTestbed
+from echelon_lab.virtual.run import believed, sessions
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.scenarios.scenario import Scenario
 from echelon.switches.telemetry.corrections import AGREEING
+from echelon_lab.scenarios.scenario import Scenario
 
 pytestmark = pytest.mark.io
 

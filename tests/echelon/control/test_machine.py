@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 import echelon
+import echelon_lab
 from tests.echelon.control.adversary import HOSTS, LEAVES, LINKS, NAMES, POLICIES, SWITCHES, WORKERS, Adversary, play
 
-PACKAGE = Path(echelon.__file__).parent
+PACKAGE, LAB = (Path(package.__file__).parent for package in (echelon, echelon_lab))
 INDEX = st.integers(0, 63)
 
 
@@ -147,11 +148,11 @@ def test_a_sequence_is_the_same_every_time() -> None:
 # -- one controller ----------------------------------------------------------------------------------------------------
 
 
-def nodes(folder: str = ".") -> dict[str, list[ast.AST]]:
-    """Return the nodes of the syntax tree of each module in a folder of the package."""
+def nodes(package: Path = PACKAGE, folder: str = ".") -> dict[str, list[ast.AST]]:
+    """Return the nodes of the syntax tree of each module in a folder of a package."""
     return {
-        path.relative_to(PACKAGE).as_posix(): list(ast.walk(ast.parse(path.read_text())))
-        for path in (PACKAGE / folder).rglob("*.py")
+        path.relative_to(package).as_posix(): list(ast.walk(ast.parse(path.read_text())))
+        for path in (package / folder).rglob("*.py")
     }
 
 
@@ -159,7 +160,7 @@ def nodes(folder: str = ".") -> dict[str, list[ast.AST]]:
 def callers() -> dict[str, set[str]]:
     """Return the modules that call each class or function, by its name."""
     out: dict[str, set[str]] = {}
-    for module, of_module in nodes().items():
+    for module, of_module in (nodes() | nodes(LAB)).items():
         for node in of_module:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 out.setdefault(node.func.id, set()).add(module)
@@ -172,7 +173,7 @@ def calls(name: str) -> set[str]:
 
 def test_service_and_virtual_runs_have_one_controller() -> None:
     """Only the machine follows digests, numbers flows and reacts; its two shells run the machine."""
-    assert calls("Machine") == {"controller/service/leader.py", "lab/virtual/controller.py"}
+    assert calls("Machine") == {"controller/service/leader.py", "virtual/controller.py"}
     for part in ("Following", "PlanPipeline", "Reactions", "Requests", "JobStore"):
         assert calls(part) == {"controller/machine/machine.py"}
     assert calls("Decoder") == calls("Tracker") == {"controller/machine/reports.py"}
@@ -205,6 +206,6 @@ def test_the_machine_knows_no_clock_and_no_input_or_output() -> None:
                 return module.partition(".")[0] in forbidden
         return isinstance(node, ast.AsyncFunctionDef | ast.Await)
 
-    machine = nodes("controller/machine")
+    machine = nodes(folder="controller/machine")
     assert len(machine) > 10
     assert [module for module, of_module in machine.items() if any(map(imports_forbidden, of_module))] == []

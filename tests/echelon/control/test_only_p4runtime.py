@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.endhosts.emulator import TrainingEmulator
-from echelon.lab.scenarios.scenario import Background, Scenario
-from echelon.lab.virtual.run import run
 from echelon.model.errors import RunError
 from echelon.planning.policies import make_policy
 from echelon.switches.lowering.identity import number_shims
-from echelon.switches.targets.softswitch.virtual import VirtualTestbed
+from echelon_lab.endhosts.emulator import TrainingEmulator
+from echelon_lab.scenarios.scenario import Background, Scenario
+from echelon_lab.virtual.embedded import VirtualTestbed
+from echelon_lab.virtual.run import run
 
 pytestmark = pytest.mark.io
 

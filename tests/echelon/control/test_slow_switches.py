@@ -9,15 +9,15 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 import pytest
 
-from echelon.lab.scenarios.results import PolicyRun
-from echelon.lab.scenarios.scale import scaled
-from echelon.lab.scenarios.scenario import Scenario
-from echelon.lab.virtual.run import run, sessions
 from echelon.model.errors import RunError
 from echelon.planning.policies import make_policy
 from echelon.switches.southbound.errors import SouthboundError
 from echelon.switches.southbound.session import IntentSession, SwitchSession
 from echelon.switches.targets import TARGETS
+from echelon_lab.scenarios.results import PolicyRun
+from echelon_lab.scenarios.scale import scaled
+from echelon_lab.scenarios.scenario import Scenario
+from echelon_lab.virtual.run import run, sessions
 from echelon_tofino.target.session import BfrtSession
 
 pytestmark = pytest.mark.io

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.scenarios.scenario import Scenario
-from echelon.lab.virtual.controller import VirtualController
-from echelon.lab.virtual.run import believed, run, sessions
 from echelon.model.errors import RunError
 from echelon.planning.policies import make_policy
 from echelon.switches.southbound.errors import SouthboundError
 from echelon.switches.targets import TARGETS
 from echelon.switches.targets.softswitch.capabilities import softswitch
-from echelon.switches.targets.softswitch.virtual import VirtualTestbed
+from echelon_lab.scenarios.scenario import Scenario
+from echelon_lab.virtual.controller import VirtualController
+from echelon_lab.virtual.embedded import VirtualTestbed
+from echelon_lab.virtual.run import believed, run, sessions
 
 pytestmark = pytest.mark.io
 

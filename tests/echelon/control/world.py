@@ -62,7 +62,6 @@ from echelon.controller.machine.jobstore import ChosenPolicy
 from echelon.controller.machine.machine import Machine, Settings
 from echelon.controller.machine.planning import MakePolicy, Planner, registered_policy
 from echelon.controller.machine.records import Snapshot
-from echelon.lab.virtual.controller import MemoryStore
 from echelon.model.fabric.load import FabricSpec, build_fabric
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.spec import JobSpec
@@ -71,6 +70,7 @@ from echelon.switches.lowering.capabilities import Capabilities
 from echelon.switches.lowering.intent import Intent, Part, TableEntry
 from echelon.switches.southbound.events import Acknowledged, SwitchChanged, SwitchConnected
 from echelon.switches.targets.softswitch.capabilities import softswitch
+from echelon_lab.virtual.controller import MemoryStore
 
 START, FINISH = constants()["EVENT_START"], constants()["EVENT_FINISH"]
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.scenarios.scenario import load_scenario
 from echelon.model.documents import DocumentError, parse_document, read_document
 from echelon.model.fabric.load import load_fabric
 from echelon.model.jobs import load_job
 from echelon.model.jobs.spec import JobSpec
+from echelon_lab.scenarios.scenario import load_scenario
 from tests.drawing import examples
 
 PIPELINE = """\

@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.hosts.serving import fabric_document
-from echelon.lab.run import simulate
 from echelon.model.documents import DocumentError
 from echelon.model.fabric.builders import dragonfly, fat_tree, leaf_spine, line, torus
 from echelon.model.fabric.load import build_fabric, fabric_text, load_fabric, load_fabric_spec
@@ -21,6 +19,8 @@ from echelon.model.fabric.model import Fabric, NoRouteError
 from echelon.model.fabric.routing import ChosenByFabric, chooser, equal_cost_paths
 from echelon.model.jobs.graph import Flow, Job
 from echelon.planning.policies import make_policy
+from echelon_lab.hosts.serving import fabric_document
+from echelon_lab.run import simulate
 from tests.drawing import examples
 
 FABRICS = [build_fabric(spec) for spec in (torus((4, 4)), torus((3, 3, 2)), dragonfly(), fat_tree(4), leaf_spine(4, 3))]

@@ -9,18 +9,6 @@ from pathlib import Path
 import pytest
 from reference import job_mix
 
-from echelon.lab.scenarios.scenario import (
-    Background,
-    Delay,
-    PolicyChoice,
-    Scenario,
-    Transport,
-    load_scenario,
-)
-from echelon.lab.scenarios.traffic_spec import TrafficSource
-from echelon.lab.traffic.models import Burst, Consistent, Long
-from echelon.lab.traffic.schedule import ScheduledFlow
-from echelon.lab.traffic.sizes import load_sizes
 from echelon.model.documents import DocumentError
 from echelon.model.fabric.routing import route
 from echelon.model.jobs import load_job
@@ -28,6 +16,18 @@ from echelon.model.jobs.analysis import connections
 from echelon.model.jobs.graph import Job
 from echelon.planning.fluid import alone_iteration_s
 from echelon.switches.lowering.identity import SegmentIdentity, ShimIdentity
+from echelon_lab.scenarios.scenario import (
+    Background,
+    Delay,
+    PolicyChoice,
+    Scenario,
+    Transport,
+    load_scenario,
+)
+from echelon_lab.scenarios.traffic_spec import TrafficSource
+from echelon_lab.traffic.models import Burst, Consistent, Long
+from echelon_lab.traffic.schedule import ScheduledFlow
+from echelon_lab.traffic.sizes import load_sizes
 
 ROOT = Path(__file__).parents[3]
 TOPOLOGIES = ROOT / "topologies"

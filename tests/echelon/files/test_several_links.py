@@ -9,9 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.hosts.run import check
-from echelon.lab.run import simulate
-from echelon.lab.scenarios.scenario import scenario_of
 from echelon.model.documents import DocumentError, parse_document
 from echelon.model.errors import RunError
 from echelon.model.fabric.builders import multi_rail, rail_optimised
@@ -20,6 +17,9 @@ from echelon.model.fabric.model import Fabric, NoRouteError
 from echelon.model.fabric.routing import Router, equal_cost_paths, next_hops
 from echelon.model.jobs.graph import Flow, Job
 from echelon.switches.targets.virtual import CONNECTION, Interfaces
+from echelon_lab.hosts.run import check
+from echelon_lab.run import simulate
+from echelon_lab.scenarios.scenario import scenario_of
 from tests.drawing import examples
 
 RAILS = multi_rail(4, 2, rate_bps=20_000_000)

@@ -17,7 +17,7 @@ RUN = """
 from pathlib import Path
 from echelon.planning.fluid import native, simulate
 from echelon.planning.policies import make_policy
-from echelon.lab.scenarios.scenario import load_scenario
+from echelon_lab.scenarios.scenario import load_scenario
 
 scenario = load_scenario(Path("topologies/scenarios/shared_link.yaml"))
 print(native.available())

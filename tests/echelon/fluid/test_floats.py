@@ -14,8 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.endhosts.shim import ACK_BYTES
-from echelon.lab.scenarios.scenario import load_scenario
 from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.planning.allocation import ActiveFlow, Allocation, Link, Number
@@ -25,6 +23,8 @@ from echelon.planning.plan import Plan
 from echelon.planning.policies import make_policy
 from echelon.planning.policies.base import Policy
 from echelon.planning.rankings.base import Execution, Rank, Ranking
+from echelon_lab.endhosts.shim import ACK_BYTES
+from echelon_lab.scenarios.scenario import load_scenario
 from tests.drawing import examples
 from tests.needs import needs
 from tests.reference.exact_fluid import simulate_exactly

@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.scenarios.results import alone_iterations_s
-from echelon.lab.scenarios.scenario import load_scenario
 from echelon.model.fabric.builders import (
     clos,
     dragonfly,
@@ -33,6 +31,8 @@ from echelon.planning.fluid.least import jackson, least_iterations_s, parts
 from echelon.planning.plan import PlanError
 from echelon.planning.policies import make_policy
 from echelon.planning.policies.registry import own_policy_names
+from echelon_lab.scenarios.results import alone_iterations_s
+from echelon_lab.scenarios.scenario import load_scenario
 from tests.drawing import examples
 from tests.echelon.fluid.test_alone import any_job, fabrics
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import linear_pipeline
 
-from echelon.lab.scenarios.scenario import load_scenario
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs.graph import Job
 from echelon.planning.execution import tardiness_s
 from echelon.planning.fluid import simulate
 from echelon.planning.policies import make_policy
+from echelon_lab.scenarios.scenario import load_scenario
 
 ROOT = Path(__file__).parents[3]
 

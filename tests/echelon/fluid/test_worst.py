@@ -14,11 +14,11 @@ from statistics import mean
 
 import pytest
 
-from echelon.lab.scenarios.scenario import Scenario, load_scenario
 from echelon.model.jobs.analysis import with_profile_error
 from echelon.model.jobs.graph import Job
 from echelon.planning.fluid import FluidResult, alone_iteration_s, simulate
 from echelon.planning.policies import make_policy
+from echelon_lab.scenarios.scenario import Scenario, load_scenario
 
 TESTS = Path(__file__).parents[2]
 WORST = ["worst_1263", "worst_1348", "worst_1550", "worst_1580", "hybrid"]

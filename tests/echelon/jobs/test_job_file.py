@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from echelon.controller.machine.jobs import check_hosts
-from echelon.lab.scenarios.scenario import ScenarioSpec
 from echelon.model.documents import DocumentError, parse_document
 from echelon.model.fabric.load import FabricSpec, build_fabric
 from echelon.model.jobs.spec import JobSpec
+from echelon_lab.scenarios.scenario import ScenarioSpec
 
 SECTIONS: dict[str, dict[str, object]] = {
     "data": {"forward": "50 ms", "backward": "100 ms", "buckets": 8, "gradient": "5 MB"},

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.scenarios.results import PolicyRun
-from echelon.lab.scenarios.scenario import Scenario, ScenarioSpec, build_scenario
-from echelon.lab.virtual import run as virtual_run
 from echelon.model.documents import parse_document, read_document
 from echelon.model.fabric.load import load_fabric_spec
 from echelon.planning.fluid import alone_iteration_s
 from echelon.planning.policies import make_policy
+from echelon_lab.scenarios.results import PolicyRun
+from echelon_lab.scenarios.scenario import Scenario, ScenarioSpec, build_scenario
+from echelon_lab.virtual import run as virtual_run
 
 pytestmark = pytest.mark.io
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.scenarios.results import PolicyRun
-from echelon.lab.scenarios.scenario import Scenario, ScenarioSpec, build_scenario
-from echelon.lab.virtual import run as virtual_run
 from echelon.model.documents import parse_document
 from echelon.model.errors import RunError
 from echelon.model.fabric.load import load_fabric_spec
 from echelon.planning.engine import VARIABLE
 from echelon.planning.policies import make_policy
 from echelon.switches.targets import DEFAULT_TARGET, UNRANKED_TARGET
+from echelon_lab.scenarios.results import PolicyRun
+from echelon_lab.scenarios.scenario import Scenario, ScenarioSpec, build_scenario
+from echelon_lab.virtual import run as virtual_run
 from tests.needs import needs
 
 pytestmark = pytest.mark.io

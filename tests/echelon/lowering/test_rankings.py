@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.lab.scenarios.scenario import load_scenario
 from echelon.model.p4program import constants
 from echelon.planning.policies.echelon.candidates import RULES, CandidatePlan
 from echelon.planning.rankings.attained import Attained
 from echelon.planning.rankings.deadline import Deadline, Relative
 from echelon.planning.rankings.in_switches import TICKS, LevelProfile, RankShifts, Units
 from echelon.planning.rankings.window import Window
+from echelon_lab.scenarios.scenario import load_scenario
 
 WIDE = Units(offset_bits=31, key_bits=32)
 NARROW = Units(

@@ -11,7 +11,6 @@ from statistics import fmean
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.lab.scenarios.scenario import load_scenario
 from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.model.jobs.analysis import with_profile_error
 from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
@@ -22,6 +21,7 @@ from echelon.planning.paths import FlowPaths
 from echelon.planning.policies import make_policy
 from echelon.planning.policies.references import Due, References
 from echelon.planning.rankings.deadline import Deadline
+from echelon_lab.scenarios.scenario import load_scenario
 
 SCENARIOS = Path(__file__).parents[3] / "topologies" / "scenarios"
 ONE = Fraction(1)

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from echelon.model.fabric.load import load_fabric
-from echelon.switches.targets.softswitch.virtual import VirtualTestbed
+from echelon_lab.virtual.embedded import VirtualTestbed
 
 
 @contextmanager

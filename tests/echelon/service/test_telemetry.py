@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from echelon.controller.client import Client
-from echelon.lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames
+from echelon_lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames
 from tests.echelon.service.conftest import Service
 from tests.echelon.service.lab import Host, Lab, settle, until
 

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from echelon.controller.client import Client
-from echelon.lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames, read_frame
 from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.planning.plan import LEVELS, FlowPlan, Plan, QueuePlan
 from echelon.planning.rankings.deadline import Deadline
@@ -35,6 +34,7 @@ from echelon.switches.southbound.session import SwitchSession
 from echelon.switches.targets import TARGETS, Site
 from echelon.switches.targets.bmv2.htb import bmv2 as capabilities
 from echelon.switches.targets.bmv2.sockets import enlarge, needed_buffer
+from echelon_lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames, read_frame
 from tests.echelon.southbound.switch_process import free_port
 
 ROOT = Path(__file__).parents[3]

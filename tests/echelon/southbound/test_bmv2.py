@@ -16,7 +16,6 @@ import grpc
 import pytest
 from finsy.proto import p4r, p4r_grpc
 
-from echelon.lab.scenarios.scenario import load_scenario
 from echelon.model.p4program import program
 from echelon.planning.plan import LEVELS
 from echelon.planning.policies import make_policy
@@ -26,6 +25,7 @@ from echelon.switches.lowering.lower import lower
 from echelon.switches.southbound.codec import OWNER
 from echelon.switches.southbound.session import SwitchSession
 from echelon.switches.targets.bmv2.htb import bmv2
+from echelon_lab.scenarios.scenario import load_scenario
 from tests.echelon.southbound import shaped_bmv2
 from tests.echelon.southbound.switch_process import free_port
 from tests.needs import needs, require

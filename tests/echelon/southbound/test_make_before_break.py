@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from finsy.proto import p4r
 
-from echelon.lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames
 from echelon.model.fabric.model import Fabric
 from echelon.planning.plan import LEVELS, FlowPlan, Plan, QueuePlan
 from echelon.planning.rankings.base import Ranking
@@ -20,6 +19,7 @@ from echelon.planning.rankings.fixed import Fixed
 from echelon.switches.lowering.identity import Identity, ShimIdentity
 from echelon.switches.lowering.lower import Lowering
 from echelon.switches.targets.softswitch.capabilities import softswitch
+from echelon_lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames
 
 PORT_OF = {"s2": 2, "s3": 3}
 JOBS = ("a", "b", "c")

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.scenarios.scenario import load_scenario
-from echelon.lab.virtual.run import run
 from echelon.model.documents import Section
 from echelon.model.errors import RunError
 from echelon.model.fabric.model import Fabric
@@ -21,8 +19,10 @@ from echelon.switches.southbound.queues import QueueDriver
 from echelon.switches.targets import Site, Target
 from echelon.switches.targets.softswitch.capabilities import softswitch
 from echelon.switches.targets.softswitch.queues import GnmiQueues
-from echelon.switches.targets.softswitch.virtual import VirtualTestbed
 from echelon.switches.targets.virtual import VirtualFabricFactory, VirtualSwitches
+from echelon_lab.scenarios.scenario import load_scenario
+from echelon_lab.virtual.embedded import VirtualTestbed
+from echelon_lab.virtual.run import run
 
 FIG2 = Path(__file__).parents[3] / "topologies" / "scenarios" / "fig2.yaml"
 
@@ -64,7 +64,7 @@ class Bare(Recorder):
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
     made = Recorder()
-    monkeypatch.setattr("echelon.lab.virtual.run.TARGETS", {"recorder": made, "bare": Bare()})
+    monkeypatch.setattr("echelon_lab.virtual.run.TARGETS", {"recorder": made, "bare": Bare()})
     return made
 
 

@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames
 from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.model.p4program import constants, program
 from echelon.planning.plan import LEVELS, FlowPlan, Plan, QueuePlan
@@ -19,6 +18,7 @@ from echelon.switches.southbound.session import SwitchSession
 from echelon.switches.targets.softswitch.capabilities import softswitch
 from echelon.switches.targets.softswitch.queues import GnmiQueues
 from echelon.switches.telemetry.events import FlowEvent, decode_event
+from echelon_lab.endhosts.shim import DataSegment, FlowAddress, ShimFrames
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.server import Server
 from softswitch.tm import PortScheduler

@@ -12,7 +12,7 @@ Three forms of it:
 - The plan, for unmodified senders: switches count the bytes of each connection in the iteration, and move it up one
   queue with every eighth of them. In strict order this is the limit of an infinite slope. With ``share: weights``
   queues have weights in proportion to F at the middle of their part instead. The paper changes end hosts only.
-- ``congestion: mltcp`` in a scenario's transport: the rule itself, in our TCP (`echelon.lab.endhosts.tcp.newreno`).
+- ``congestion: mltcp`` in a scenario's transport: the rule itself, in our TCP (`echelon_lab.endhosts.tcp.newreno`).
 
 The paper's senders learn an iteration's bytes and pauses; here a job file gives the bytes.
 """

@@ -1,7 +1,7 @@
 """Lowering for hosts: where switches do not rank, senders compute the rank of each packet and mark it with its queue.
 
 A sender holds for each of its flows what the P4 program has in its tables `flow`, `level` and `period`. The same
-rankings make it, and a sender computes as the program does (`echelon.lab.endhosts.ranks`). One thing differs: a switch
+rankings make it, and a sender computes as the program does (`echelon_lab.endhosts.ranks`). One thing differs: a switch
 compares a packet with the most urgent flow at the port, which no host sees. Hosts compare it with the rank `TOP`, so
 that levels are absolute.
 """

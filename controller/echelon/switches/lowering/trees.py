@@ -6,7 +6,7 @@ A distribution registers one in the entry-point group `echelon.trees`::
     aggregation = "echelon_aggregation.door:AggregationTrees"
 
 It is a class as `Trees`. Lowering numbers the trees and asks it for what switches hold. The hosts of runs are another
-door (`echelon.lab.endhosts.carriers.TREE_HOSTS`).
+door (`echelon_lab.endhosts.carriers.TREE_HOSTS`).
 """
 
 from __future__ import annotations

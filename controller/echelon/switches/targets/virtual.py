@@ -11,6 +11,16 @@ from zlib import crc32
 
 from echelon.model.fabric.model import Fabric
 
+GROUP = "echelon.virtual_switches"
+"""The entry-point group of the modules that have switches in virtual time, by the name of their target."""
+
+
+def virtual_switches(target: str) -> Any:
+    """Return the module that has such switches; None: none is installed."""
+    from importlib.metadata import entry_points
+
+    return next((entry.load() for entry in entry_points(group=GROUP, name=target)), None)
+
 
 class Clock(Protocol):
     """The time, and calls at a later time."""

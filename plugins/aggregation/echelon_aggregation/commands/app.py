@@ -48,14 +48,14 @@ def plan(
 
     Example: echelon aggregation plan jobs.yaml --policy 'aggregation(by=share,places=1024)'
     """
-    from echelon.cli.runs import policy_choice
-    from echelon.lab.scenarios.scenario import load_scenario
     from echelon.model.documents import DocumentError
     from echelon.planning.fluid import FluidError
     from echelon.planning.plan import PlanError
     from echelon.planning.policies.registry import make_policy
     from echelon_aggregation.planning import gains
     from echelon_aggregation.policy import Aggregation
+    from echelon_lab.commands.runs import policy_choice
+    from echelon_lab.scenarios.scenario import load_scenario
 
     try:
         loaded = load_scenario(scenario)

@@ -11,7 +11,14 @@ from ipaddress import IPv4Address
 from itertools import cycle, islice
 from pathlib import Path
 
-from echelon.lab.endhosts.shim import (
+from echelon.model.jobs.graph import FlowKey
+from echelon.model.p4program import P4Program, program
+from echelon.planning.policies import make_policy
+from echelon.switches.lowering.identity import ShimIdentity, number_shims
+from echelon.switches.lowering.intent import ActionCall, Intent, Part, Prefix, TableEntry
+from echelon.switches.lowering.lower import lower
+from echelon.switches.targets.softswitch.capabilities import softswitch
+from echelon_lab.endhosts.shim import (
     HEADER_BYTES,
     SHIM_AT,
     UNSTAMPED,
@@ -21,14 +28,7 @@ from echelon.lab.endhosts.shim import (
     headers,
     internet_checksum,
 )
-from echelon.lab.scenarios.scenario import Scenario, load_scenario
-from echelon.model.jobs.graph import FlowKey
-from echelon.model.p4program import P4Program, program
-from echelon.planning.policies import make_policy
-from echelon.switches.lowering.identity import ShimIdentity, number_shims
-from echelon.switches.lowering.intent import ActionCall, Intent, Part, Prefix, TableEntry
-from echelon.switches.lowering.lower import lower
-from echelon.switches.targets.softswitch.capabilities import softswitch
+from echelon_lab.scenarios.scenario import Scenario, load_scenario
 
 from .generator import Cycle
 

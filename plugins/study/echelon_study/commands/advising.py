@@ -92,9 +92,9 @@ def _scenario(jobs: list[Path], fabric: Path, directory: Path) -> Path:
 
 def _choices(given: list[str] | None) -> tuple[Any, Mapping[str, str]]:
     """Return the policies to consider, and what each needs by label."""
-    from echelon.cli.runs import policy_choice
-    from echelon.lab.scenarios.scenario import PolicyChoice
     from echelon.planning.policies.registry import described, own_policy_names
+    from echelon_lab.commands.runs import policy_choice
+    from echelon_lab.scenarios.scenario import PolicyChoice
 
     choices = [policy_choice(text) for text in given] if given else [PolicyChoice(name) for name in own_policy_names()]
     needs = {one.name: one.needs for one in described()}
@@ -122,8 +122,8 @@ def _show(advice: Advice) -> None:
 def _draw(advice: Advice, out: Path) -> list[Path]:
     from matplotlib.figure import Figure
 
-    from echelon.lab.plots.charts import bars
-    from echelon.lab.plots.style import Style, entries_of, write
+    from echelon_lab.plots.charts import bars
+    from echelon_lab.plots.style import Style, entries_of, write
 
     def page(style: Style) -> list[Figure]:
         figure = style.figure(2.6, f"{advice.best.policy} is the policy to take")

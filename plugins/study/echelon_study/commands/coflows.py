@@ -9,12 +9,12 @@ import typer
 
 from echelon.cli import tables
 from echelon.cli.progress import ShownProgress
-from echelon.cli.runs import policy_choice
 from echelon.cli.usage import BAD_INPUT, fail
+from echelon_lab.commands.runs import policy_choice
 
 if TYPE_CHECKING:
-    from echelon.lab.scenarios.scenario import PolicyChoice
     from echelon.planning.policies.coflows import CoflowPolicy
+    from echelon_lab.scenarios.scenario import PolicyChoice
     from echelon_study.experiments.coflow_replay import CoflowReplay
 
 POLICIES = ["varys", "aalo", "sincronia", "fair"]

@@ -10,12 +10,12 @@ import typer
 
 from echelon.cli.compilers import slow_code
 from echelon.cli.progress import ShownProgress
-from echelon.cli.runs import policy_choice
 from echelon.cli.tables import AsJson, Column, show, show_json
+from echelon_lab.commands.runs import policy_choice
 from echelon_study.commands.errors import one_line_errors
 
 if TYPE_CHECKING:
-    from echelon.lab.scenarios.scenario import PolicyChoice
+    from echelon_lab.scenarios.scenario import PolicyChoice
     from echelon_study.experiments.tables import Table
 
 
@@ -104,8 +104,8 @@ def evaluate(
 
 
 def _policies(given: list[str] | None) -> tuple[PolicyChoice, ...]:
-    from echelon.lab.scenarios.scenario import PolicyChoice
     from echelon.planning.policies.registry import own_policy_names
+    from echelon_lab.scenarios.scenario import PolicyChoice
     from echelon_study.experiments.evaluation.tasks import BASELINE
 
     choices = [policy_choice(text) for text in given] if given else [PolicyChoice(name) for name in own_policy_names()]

@@ -14,10 +14,10 @@ import typer
 from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import AsJson, show_json
 from echelon.cli.usage import CommandGroup, fail, fraction
-from echelon.lab import FLUID, PRIVATE
-from echelon.lab.run import Runner, place, unwatched
 from echelon.model.progress import UNSEEN, CommandProgress
 from echelon.switches.targets import DEFAULT_TARGET
+from echelon_lab import FLUID, PRIVATE
+from echelon_lab.run import Runner, place, unwatched
 from echelon_study.commands.errors import one_line_errors
 from echelon_study.experiments.registry import EXPERIMENTS
 
@@ -129,7 +129,7 @@ def _command(name: str) -> Callable[..., None]:
             selection = Selection(tuple(model or ()), loads, tuple(policy or ()))
             if private:
                 # Imported here because it brings everything that a run needs.
-                from echelon.cli.runs import in_private
+                from echelon_lab.commands.runs import in_private
 
                 in_private()
             count = 0 if private else workers or os.cpu_count() or 1

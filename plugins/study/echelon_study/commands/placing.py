@@ -39,12 +39,12 @@ def place(
 
     Example: echelon place scenario.yaml --run echelon -o placed.yaml
     """
-    from echelon.cli.runs import policy_choice
-    from echelon.lab.run import simulate
-    from echelon.lab.scenarios.scenario import load_scenario
     from echelon.model.documents import DocumentError, suggestion
     from echelon.model.errors import RunError
     from echelon.planning.policies import PlanError
+    from echelon_lab.commands.runs import policy_choice
+    from echelon_lab.run import simulate
+    from echelon_lab.scenarios.scenario import load_scenario
     from echelon_study.placement.choose import place_jobs, rows
 
     try:

@@ -16,13 +16,13 @@ import typer
 
 from echelon.cli import figures, tables
 from echelon.cli.progress import ShownProgress
-from echelon.cli.traffic import one_line_errors, option, rate, read
 from echelon.cli.usage import FAILED, fail
-from echelon.lab.traffic.outcome import TrafficSummary, percentile, write_outcomes
-from echelon.lab.traffic.schedule import DEFAULT_PORT
 from echelon.model.fabric.load import load_fabric
 from echelon.model.progress import CommandProgress
 from echelon.model.quantities import duration_s, rate_bps, shown
+from echelon_lab.commands.traffic import one_line_errors, option, rate, read
+from echelon_lab.traffic.outcome import TrafficSummary, percentile, write_outcomes
+from echelon_lab.traffic.schedule import DEFAULT_PORT
 from echelon_study.traffic import replay as replays
 from echelon_study.traffic.replay import DEFAULT_PROCESSES, HOW, Replay, SendOptions, asks_for_ecn
 from echelon_study.traffic.sender import SocketOptions

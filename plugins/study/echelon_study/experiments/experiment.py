@@ -8,8 +8,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
-from echelon.lab.points import PointStore, Stored
 from echelon.model.documents import DocumentError, suggestion
+from echelon_lab.points import PointStore, Stored
 from echelon_study.experiments.measure import Runner
 from echelon_study.experiments.settings import ExperimentSettings
 from echelon_study.points.tasks import Task

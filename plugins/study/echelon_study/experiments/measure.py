@@ -9,19 +9,19 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
-from echelon.lab.endhosts.tcp.frames import HEADER_BYTES, STAMP_BYTES
-from echelon.lab.scenarios.results import PolicyRun, alone_iterations_s
-from echelon.lab.scenarios.scenario import Scenario, scenario_of
 from echelon.model.errors import RunError
 from echelon.model.jobs.graph import Job
 from echelon.planning.allocation import Number
 from echelon.planning.execution import IterationRecord, duration_s
 from echelon.planning.policies import make_policy
 from echelon.planning.policies.base import Policy
+from echelon_lab.endhosts.tcp.frames import HEADER_BYTES, STAMP_BYTES
+from echelon_lab.scenarios.results import PolicyRun, alone_iterations_s
+from echelon_lab.scenarios.scenario import Scenario, scenario_of
 from echelon_study.experiments.processor_sharing import Arrival, Use, finish_times_s, left_over
 
 if TYPE_CHECKING:
-    from echelon.lab.traffic.outcome import FlowOutcome
+    from echelon_lab.traffic.outcome import FlowOutcome
 
 Runner = Callable[[Scenario, str, Callable[[], Policy], Callable[[str, int], None]], PolicyRun]
 """A function that runs a scenario under one policy: (scenario, policy's label, maker of the policy, progress(job,
@@ -133,7 +133,7 @@ def sharing(
     All flows since the beginning of the run take part; those that started between `from_s` and `to_s` count. Paced
     flows are left out: they choose how long they take.
     """
-    from echelon.lab.traffic.schedule import PacedFlow
+    from echelon_lab.traffic.schedule import PacedFlow
 
     flows = [o for o in outcomes if bottleneck.carries(o.flow) and not isinstance(o.flow, PacedFlow)]
     flows.sort(key=lambda o: o.started_s)
@@ -200,7 +200,7 @@ def _within(uses: Iterable[Use], from_s: float, to_s: float) -> float:
 def _cross(
     outcomes: Sequence[FlowOutcome], from_s: float, to_s: float, bottlenecks: Sequence[Bottleneck]
 ) -> dict[str, Any]:
-    from echelon.lab.traffic.outcome import summary
+    from echelon_lab.traffic.outcome import summary
 
     return _rounded(asdict(summary(outcomes, from_s, to_s, bottlenecks[0].rate_bps if bottlenecks else None)))
 
@@ -208,7 +208,7 @@ def _cross(
 def _compared(
     outcomes: Sequence[FlowOutcome], from_s: float, to_s: float, bottlenecks: Sequence[Bottleneck]
 ) -> dict[str, Any]:
-    from echelon.lab.traffic.outcome import until
+    from echelon_lab.traffic.outcome import until
 
     found = _cross(list(until(outcomes, to_s)), from_s, to_s, bottlenecks)
     return {**found, **_rounded({"from_s": from_s, "to_s": to_s})}
@@ -220,6 +220,6 @@ def _rounded(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def virtual_runner() -> Runner:
     """Return a runner of packets through embedded switches in virtual time."""
-    from echelon.lab.virtual import run as virtual_run
+    from echelon_lab.virtual import run as virtual_run
 
     return virtual_run.run

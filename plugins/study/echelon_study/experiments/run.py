@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from echelon.lab.points import PointStore, Stored
 from echelon.model.documents import DocumentError
 from echelon.model.progress import UNSEEN, CommandProgress
+from echelon_lab.points import PointStore, Stored
 from echelon_study.experiments.experiment import Selection
 from echelon_study.experiments.machine import machine
 from echelon_study.experiments.measure import Runner

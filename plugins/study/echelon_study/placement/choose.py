@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from echelon.lab.scenarios.scenario import Scenario
 from echelon.model.documents import DocumentError
 from echelon.model.jobs import build_job
 from echelon.model.progress import UNSEEN, CommandProgress
 from echelon.planning.fluid.alone_runs import AloneRuns
+from echelon_lab.scenarios.scenario import Scenario
 from echelon_study.placement.cost import PlacementCost, cost, edge_switch
 from echelon_study.placement.strategies import STRATEGIES, Placement, Racks, drawn
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from echelon.lab.points import code_digest
 from echelon.model.documents import DocumentError
 from echelon.model.extras import how_to_install
+from echelon_lab.points import code_digest
 from echelon_study.points.tasks import Keep, MeasuredTask, SweepError, Task, measured
 
 _ADDRESS = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<place>\S+:\d+)")

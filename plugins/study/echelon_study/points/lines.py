@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from echelon.lab.points import Stored, canonical
+from echelon_lab.points import Stored, canonical
 
 
 class LineStore:

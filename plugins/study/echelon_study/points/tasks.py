@@ -17,9 +17,9 @@ from math import fsum, inf
 from statistics import fmean
 from typing import Any, Protocol
 
-from echelon.lab.points import Stored
 from echelon.model.errors import Code, CodedError, RunError
 from echelon.model.progress import UNSEEN, CommandProgress
+from echelon_lab.points import Stored
 
 _PR_SET_PDEATHSIG = 1
 _TRIES_ALONE = 2

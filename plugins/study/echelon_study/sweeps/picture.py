@@ -9,14 +9,14 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from echelon.lab.plots.charts import Curve, Panel, chart
-from echelon.lab.plots.style import DASHES, MARKERS, MOST, Style
 from echelon.model.documents import DocumentError
+from echelon_lab.plots.charts import Curve, Panel, chart
+from echelon_lab.plots.style import DASHES, MARKERS, MOST, Style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from echelon.lab.plots.measured import Excerpt
+    from echelon_lab.plots.measured import Excerpt
 
 ABOUT = "how long jobs of a sweep take, relative to alone"
 SWEEP = "sweep.json"

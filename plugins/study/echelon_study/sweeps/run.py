@@ -20,12 +20,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from echelon.lab import FLUID
-from echelon.lab.points import Stored, code_digest
-from echelon.lab.run import scenario_digest, simulate
-from echelon.lab.scenarios.results import summary
-from echelon.lab.scenarios.scenario import scenario_of
 from echelon.model.progress import UNSEEN, CommandProgress
+from echelon_lab import FLUID
+from echelon_lab.points import Stored, code_digest
+from echelon_lab.run import scenario_digest, simulate
+from echelon_lab.scenarios.results import summary
+from echelon_lab.scenarios.scenario import scenario_of
 from echelon_study.experiments.tables import Cell, Table
 from echelon_study.points.lines import LineStore
 from echelon_study.points.tasks import Cluster, Task, sweep

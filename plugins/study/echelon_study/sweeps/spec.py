@@ -30,9 +30,6 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
-from echelon.lab import FLUID, VIRTUAL
-from echelon.lab.run import place
-from echelon.lab.scenarios.scenario import Policies, PolicyChoice, ScenarioSpec, with_files
 from echelon.model.documents import (
     Count,
     DocumentError,
@@ -44,6 +41,9 @@ from echelon.model.documents import (
     suggestion,
 )
 from echelon.model.quantities import QuantityError, number, shown
+from echelon_lab import FLUID, VIRTUAL
+from echelon_lab.run import place
+from echelon_lab.scenarios.scenario import Policies, PolicyChoice, ScenarioSpec, with_files
 
 MAX_VARIANTS = 100_000
 _STEP = re.compile(r"\.?([A-Za-z_][A-Za-z0-9_-]*)|\[(\d+|\*)\]")

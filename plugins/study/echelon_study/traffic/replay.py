@@ -27,9 +27,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Self
 
-from echelon.lab.traffic.outcome import FlowOutcome, TrafficSummary, summary
-from echelon.lab.traffic.schedule import PacedFlow, Schedule, ScheduledFlow
 from echelon.model.errors import Code, CodedError
+from echelon_lab.traffic.outcome import FlowOutcome, TrafficSummary, summary
+from echelon_lab.traffic.schedule import PacedFlow, Schedule, ScheduledFlow
 from echelon_study.traffic.sender import Result, SocketOptions, TrafficSender
 from echelon_study.traffic.wire import Receipt, Reception, WireError, now_ns, own_clock
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from echelon.lab.traffic.schedule import PacedFlow, ScheduledFlow
+from echelon_lab.traffic.schedule import PacedFlow, ScheduledFlow
 from echelon_study.traffic.wire import (
     HEADER_BYTES,
     RECEIPT_BYTES,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.points import PointStore, Stored
+from echelon_lab.points import PointStore, Stored
 from echelon_study.experiments.settings import ExperimentSettings
 from echelon_study.experiments.thesis.experiments import LOADS
 from echelon_study.experiments.thesis.models import MODELS

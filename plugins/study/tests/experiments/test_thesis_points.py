@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.lab.scenarios.scenario import scenario_of
-from echelon.lab.traffic.outcome import FlowOutcome
-from echelon.lab.traffic.schedule import PacedFlow, ScheduledFlow
+from echelon_lab.scenarios.scenario import scenario_of
+from echelon_lab.traffic.outcome import FlowOutcome
+from echelon_lab.traffic.schedule import PacedFlow, ScheduledFlow
 from echelon_study.experiments.experiment import Selection
 from echelon_study.experiments.measure import Bottleneck, measure, sharing, virtual_runner
 from echelon_study.experiments.processor_sharing import Use

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.points import Stored
+from echelon_lab.points import Stored
 from echelon_study.points.lines import LineStore
 
 

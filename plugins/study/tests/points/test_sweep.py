@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.points import PointStore, Stored
 from echelon.model.progress import CommandProgress
+from echelon_lab.points import PointStore, Stored
 from echelon_study.points.tasks import SweepError, Task, sweep
 from plugins.study.tests.points.measuring import die, die_once, refuse, square
 
@@ -145,7 +145,7 @@ KILLED = """
 import sys
 from functools import partial
 from pathlib import Path
-from echelon.lab.points import PointStore
+from echelon_lab.points import PointStore
 from echelon_study.points.tasks import Task, sweep
 from plugins.study.tests.points.measuring import stay
 where = Path(sys.argv[1])

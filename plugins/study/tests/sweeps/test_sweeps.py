@@ -16,9 +16,9 @@ from typer.testing import CliRunner, Result
 
 import echelon
 from echelon.cli import app
-from echelon.lab.plots import Excerpt
-from echelon.lab.plots.style import Style
 from echelon.model.progress import CommandProgress
+from echelon_lab.plots import Excerpt
+from echelon_lab.plots.style import Style
 from echelon_study.points.cluster import DaskCluster
 from echelon_study.points.tasks import Cluster, SweepError
 from echelon_study.sweeps.picture import draw as draw_picture

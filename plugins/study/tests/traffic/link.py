@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from echelon.lab.hosts import sandbox
+from echelon_lab.hosts import sandbox
 
 LINK_BPS = 50_000_000
 ECHELON = (sys.executable, "-m", "echelon", "traffic")

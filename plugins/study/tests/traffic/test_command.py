@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from echelon.cli import app
-from echelon.lab.traffic.outcome import FlowOutcome, read_outcomes
-from echelon.lab.traffic.schedule import ScheduledFlow, read_schedule
+from echelon_lab.traffic.outcome import FlowOutcome, read_outcomes
+from echelon_lab.traffic.schedule import ScheduledFlow, read_schedule
 from echelon_study.traffic.replay import Replay
 from tests.echelon.lab.traffic.test_traffic_command import SMALL, bad, good
 

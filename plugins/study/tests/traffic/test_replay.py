@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.traffic.models import Burst, Long
-from echelon.lab.traffic.schedule import Schedule, ScheduledFlow
+from echelon_lab.traffic.models import Burst, Long
+from echelon_lab.traffic.schedule import Schedule, ScheduledFlow
 from echelon_study.traffic.replay import Received, Replay, ReplayError, SendOptions, TrafficReceiver, receive, send
 from echelon_study.traffic.sender import SocketOptions
 from echelon_study.traffic.wire import HEADER_BYTES, RECEIPT_BYTES, header

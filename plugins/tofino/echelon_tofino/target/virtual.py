@@ -10,7 +10,7 @@ from functools import partial
 from typing import cast
 
 from echelon.model.fabric.model import Fabric
-from echelon.switches.targets.softswitch.virtual import Testbed
+from echelon_lab.virtual.embedded import Testbed
 from echelon_tofino.bfruntime.device import BfrtDevice
 from echelon_tofino.bfruntime.server import BfRuntimeServer
 from echelon_tofino.bfruntime.service import BfRuntime

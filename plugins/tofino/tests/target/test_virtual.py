@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.scenarios.results import PolicyRun
-from echelon.lab.scenarios.scale import scaled
-from echelon.lab.scenarios.scenario import Scenario, load_scenario
-from echelon.lab.virtual.run import run
 from echelon.model.documents import Section
 from echelon.model.p4program import P4Program
 from echelon.planning.execution import duration_s
 from echelon.planning.policies import make_policy
 from echelon.switches.targets.virtual import VirtualFabricFactory
+from echelon_lab.scenarios.results import PolicyRun
+from echelon_lab.scenarios.scale import scaled
+from echelon_lab.scenarios.scenario import Scenario, load_scenario
+from echelon_lab.virtual.run import run
 from echelon_tofino.target import Tofino
 from echelon_tofino.target.virtual import TofinoTestbed
 from tests.needs import needs
@@ -65,7 +65,7 @@ def scenario(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     target = from_sources(tmp_path_factory.mktemp("tna")) if request.param == "sources" else Tofino()
     fig2 = load_scenario(FIG2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("echelon.lab.virtual.run.TARGETS", {"tofino": target})
+        patch.setattr("echelon_lab.virtual.run.TARGETS", {"tofino": target})
         yield scaled(fig2, Fraction(1, 10)).scenario if request.param.endswith("tenth") else fig2
 
 

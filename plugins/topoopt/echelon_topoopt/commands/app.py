@@ -91,7 +91,7 @@ def optimise(
 
 
 def _write(result: Result, out: Path) -> list[Path]:
-    from echelon.lab.plots import write_file
+    from echelon_lab.plots import write_file
     from echelon_topoopt.files import write_files
     from echelon_topoopt.picture import draw
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 
-from echelon.lab.endhosts.shim import (
+from echelon.switches.processes import ECT0, SO_NO_CHECK
+from echelon_lab.endhosts.shim import (
     HEADER_BYTES,
     MAX_REMAINING,
     SHIM_AT,
@@ -19,7 +20,6 @@ from echelon.lab.endhosts.shim import (
     flow_key,
     read_payload,
 )
-from echelon.switches.processes import ECT0, SO_NO_CHECK
 
 __all__ = ["SHIM_PORT", "datagrams", "payload", "udp_socket"]
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from echelon.controller.client import Client, ClientError
-from echelon.lab.endhosts.ranks import packed
 from echelon.switches.lowering.at_hosts import HostRule
 from echelon.switches.lowering.identity import SegmentIdentity
 from echelon.switches.lowering.job_part import HEAD_SHARE
+from echelon_lab.endhosts.ranks import packed
 from echelon_torch.agent.connection import AgentError
 from echelon_torch.agent.program import load_libbpf, refused
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from echelon.lab.scenarios.results import Observed, ObservedComputing, ObservedOperation
 from echelon.model.jobs.graph import Job
 from echelon.planning.execution import Completion, IterationRecord, JobRecord
+from echelon_lab.scenarios.results import Observed, ObservedComputing, ObservedOperation
 from echelon_torch.programs.messages import Hello, RankOperation, RankStep
 
 NS_PER_S = 1_000_000_000

@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from echelon.lab.hosts.backends.base import HostFabric
-from echelon.lab.hosts.loop import RealTimeLoop, watch_end
-from echelon.lab.scenarios.scenario import Scenario
 from echelon.model.errors import RunError
 from echelon.switches.processes import DIES_WITH_CALLER, said, start
+from echelon_lab.hosts.backends.base import HostFabric
+from echelon_lab.hosts.loop import RealTimeLoop, watch_end
+from echelon_lab.scenarios.scenario import Scenario
 from echelon_torch.agent.processes import descendants
 
 WARM_UP = 3

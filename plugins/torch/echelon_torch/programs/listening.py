@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from echelon.lab.hosts.loop import RealTimeLoop
 from echelon.model.errors import RunError
+from echelon_lab.hosts.loop import RealTimeLoop
 from echelon_torch.programs.iterations import ProgramIterations
 from echelon_torch.programs.messages import Hello, RankLines, RankReady, RankStep, begin
 

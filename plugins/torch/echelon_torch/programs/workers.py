@@ -1,4 +1,4 @@
-"""The programs of jobs as workers of a run on real hosts (`echelon.lab.hosts.workers.others`)."""
+"""The programs of jobs as workers of a run on real hosts (`echelon_lab.hosts.workers.others`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager
 from fractions import Fraction
 from typing import Self
 
-from echelon.lab.hosts.workers.others import Surroundings
-from echelon.lab.scenarios.results import Observed
 from echelon.planning.execution import JobRecord
+from echelon_lab.hosts.workers.others import Surroundings
+from echelon_lab.scenarios.results import Observed
 from echelon_torch.agent.groups import enter, group_for_run
 from echelon_torch.programs.iterations import ProgramIterations
 from echelon_torch.programs.launching import Programs

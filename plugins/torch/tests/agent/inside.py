@@ -23,8 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from echelon.lab.hosts import sandbox
 from echelon.switches.telemetry.corrections import AGREEING
+from echelon_lab.hosts import sandbox
 from echelon_torch.agent import cgroups
 from plugins.torch.tests.agent import kernel
 from plugins.torch.tests.agent.place import HERE, JOB, Place, place

@@ -16,8 +16,8 @@ from finsy import P4Schema
 from finsy.proto import p4r
 
 from echelon.controller.client import Client
-from echelon.lab.hosts.backends.base import NamespaceFabric
 from echelon.model.p4program import program
+from echelon_lab.hosts.backends.base import NamespaceFabric
 from tests.echelon.service.lab import BIN, LINE, PATIENCE_S, Lab, ring, settle, until
 
 HERE = Path(__file__).parent

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.endhosts.shim import HEADER_BYTES, SHIM_AT, DataSegment, flow_key, read_payload
+from echelon_lab.endhosts.shim import HEADER_BYTES, SHIM_AT, DataSegment, flow_key, read_payload
 from echelon_torch.agent.datagrams import datagrams, payload, udp_socket
 from tests.conftest import examples
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.endhosts.shim import HEADER_BYTES
+from echelon_lab.endhosts.shim import HEADER_BYTES
 from tests.needs import needs
 
 pytestmark = [

@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.endhosts.ranks import FlowRank, RankPacket
 from echelon.model.fabric.builders import one_tor
 from echelon.model.fabric.load import build_fabric
 from echelon.planning.plan import FlowPlan
@@ -26,6 +25,7 @@ from echelon.planning.rankings.fixed import Fixed
 from echelon.switches.lowering.at_hosts import HostRule, lower_at_hosts
 from echelon.switches.lowering.identity import SegmentIdentity, ShimIdentity
 from echelon.switches.targets import TARGETS
+from echelon_lab.endhosts.ranks import FlowRank, RankPacket
 from echelon_torch.agent.connection import AgentError
 from echelon_torch.agent.ranking import HostRanking
 from plugins.torch.tests.agent import kernel

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from echelon.lab.hosts import sandbox
+from echelon_lab.hosts import sandbox
 
 ROOT = Path(__file__).parents[4]
 COUNTED = Path(__file__).with_name("counted.py")

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.lab.scenarios.results import ObservedComputing, ObservedOperation
 from echelon.model.jobs.graph import Flow, Job
 from echelon.planning.execution import Completion
+from echelon_lab.scenarios.results import ObservedComputing, ObservedOperation
 from echelon_torch.programs.iterations import ProgramIterations
 from echelon_torch.programs.messages import Hello, RankLines, RankOperation, RankReady, RankStep, begin
 

@@ -62,7 +62,7 @@ class StoredPolicy(_Model):
 
 
 class StoredResults(_Model):
-    """The document ``results.json`` (`echelon.lab.scenarios.results`)."""
+    """The document ``results.json`` (`echelon_lab.scenarios.results`)."""
 
     scenario: str
     target: str
@@ -78,7 +78,7 @@ class Cable(_Model):
 
 
 class StoredNetwork(_Model):
-    """The document ``network.json`` (`echelon.lab.scenarios.results`)."""
+    """The document ``network.json`` (`echelon_lab.scenarios.results`)."""
 
     switches: tuple[str, ...] = ()
     links: tuple[Cable, ...] = ()

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.lab.endhosts.agreement import Agreement
-from echelon.lab.endhosts.shim import UNSTAMPED, flow_key
+from echelon_lab.endhosts.agreement import Agreement
+from echelon_lab.endhosts.shim import UNSTAMPED, flow_key
 from tests.echelon.lab.endhosts.still_clock import Clock
 
 _MS = 1_000_000

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.endhosts import cross_traffic
-from echelon.lab.endhosts.emulator import TrainingEmulator
-from echelon.lab.endhosts.tcp.frames import ECE, SYN, parse
-from echelon.lab.scenarios import results
-from echelon.lab.scenarios.results import PolicyRun, common_end_s, compared
-from echelon.lab.scenarios.scenario import Scenario, load_scenario
-from echelon.lab.scenarios.traffic_spec import TrafficSource
-from echelon.lab.traffic.outcome import summary
-from echelon.lab.traffic.schedule import PacedFlow, Schedule, ScheduledFlow
-from echelon.lab.virtual import run as virtual_run
 from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.planning.policies import make_policy
 from echelon.switches.lowering.identity import number_shims
+from echelon_lab.endhosts import cross_traffic
+from echelon_lab.endhosts.emulator import TrainingEmulator
+from echelon_lab.endhosts.tcp.frames import ECE, SYN, parse
+from echelon_lab.scenarios import results
+from echelon_lab.scenarios.results import PolicyRun, common_end_s, compared
+from echelon_lab.scenarios.scenario import Scenario, load_scenario
+from echelon_lab.scenarios.traffic_spec import TrafficSource
+from echelon_lab.traffic.outcome import summary
+from echelon_lab.traffic.schedule import PacedFlow, Schedule, ScheduledFlow
+from echelon_lab.virtual import run as virtual_run
 from tests.echelon.lab.endhosts.conftest import fabric_of
 
 MS = Fraction(1, 1000)

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.endhosts import shim
-from echelon.lab.endhosts.carriers import PacedNic
-from echelon.lab.endhosts.emulator import TrainingEmulator
-from echelon.lab.endhosts.shim import AckSegment, DataSegment
-from echelon.lab.endhosts.transport import MAX_TIMEOUTS
-from echelon.lab.scenarios.scenario import Background, Delay, Transport
 from echelon.model.errors import RunError
 from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.planning.rankings.deadline import Deadline
 from echelon.switches.lowering.identity import number_shims
 from echelon.switches.targets.virtual import Urgency
+from echelon_lab.endhosts import shim
+from echelon_lab.endhosts.carriers import PacedNic
+from echelon_lab.endhosts.emulator import TrainingEmulator
+from echelon_lab.endhosts.shim import AckSegment, DataSegment
+from echelon_lab.endhosts.transport import MAX_TIMEOUTS
+from echelon_lab.scenarios.scenario import Background, Delay, Transport
 from softswitch.virtual import EventLoop, VirtualFabric
 from tests.echelon.lab.endhosts.conftest import fabric_of
 

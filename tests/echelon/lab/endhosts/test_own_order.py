@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.lab.endhosts.agreement import Agreement, FlowUrgency, SentBytes, acknowledgement_urgency
-from echelon.lab.endhosts.shim import DataSegment, flow_key
 from echelon.planning.rankings.attained import Attained
 from echelon.planning.rankings.base import Ranking
 from echelon.planning.rankings.deadline import Deadline, Relative
 from echelon.planning.rankings.fixed import Fixed
+from echelon_lab.endhosts.agreement import Agreement, FlowUrgency, SentBytes, acknowledgement_urgency
+from echelon_lab.endhosts.shim import DataSegment, flow_key
 from tests.echelon.lab.endhosts.still_clock import Clock
 
 _MS = 1_000_000

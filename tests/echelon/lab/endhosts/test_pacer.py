@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from echelon.lab.endhosts.shim import AckSegment, DataSegment
-from echelon.lab.endhosts.transport import CREDIT_SEGMENTS, FlowEnds, FlowSender, SegmentPacer
+from echelon_lab.endhosts.shim import AckSegment, DataSegment
+from echelon_lab.endhosts.transport import CREDIT_SEGMENTS, FlowEnds, FlowSender, SegmentPacer
 from tests.echelon.lab.endhosts.conftest import ToyClock
 
 SECOND = 10**9

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.endhosts import shim
-from echelon.lab.endhosts.shim import AckSegment, DataSegment
+from echelon_lab.endhosts import shim
+from echelon_lab.endhosts.shim import AckSegment, DataSegment
 from tests.drawing import examples
 
 ADDRESS = shim.FlowAddress(

@@ -10,11 +10,6 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.endhosts.emulator import TrainingEmulator
-from echelon.lab.endhosts.tcp.frames import parse
-from echelon.lab.scenarios.results import PolicyRun
-from echelon.lab.scenarios.scenario import Scenario, load_scenario
-from echelon.lab.virtual import run as virtual_run
 from echelon.model.errors import RunError
 from echelon.model.fabric.model import Fabric
 from echelon.model.jobs import build_job
@@ -25,6 +20,11 @@ from echelon.model.jobs.paradigms.pipeline import Pipeline
 from echelon.model.jobs.spec import JobSpec, RecognitionSpec
 from echelon.planning.policies import make_policy
 from echelon.switches.lowering.identity import SegmentIdentity, identities_of
+from echelon_lab.endhosts.emulator import TrainingEmulator
+from echelon_lab.endhosts.tcp.frames import parse
+from echelon_lab.scenarios.results import PolicyRun
+from echelon_lab.scenarios.scenario import Scenario, load_scenario
+from echelon_lab.virtual import run as virtual_run
 from tests.echelon.lab.endhosts.conftest import fabric_of
 
 MS = Fraction(1, 1000)

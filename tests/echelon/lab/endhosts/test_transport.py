@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.endhosts.shim import (
+from echelon_lab.endhosts.shim import (
     MIN_FRAME_BYTES,
     AckSegment,
     DataSegment,
@@ -22,7 +22,7 @@ from echelon.lab.endhosts.shim import (
     ShimFrames,
     read_frame,
 )
-from echelon.lab.endhosts.transport import MAX_BACKOFF, FlowReceiver, FlowSender, last_packet_bytes
+from echelon_lab.endhosts.transport import MAX_BACKOFF, FlowReceiver, FlowSender, last_packet_bytes
 from tests.drawing import examples
 
 RTO_NS = 50_000

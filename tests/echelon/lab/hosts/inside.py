@@ -14,14 +14,14 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from echelon.lab.hosts import run as hosts_run
-from echelon.lab.hosts import sandbox
-from echelon.lab.hosts.serving import ServiceProcess
-from echelon.lab.scenarios import results
-from echelon.lab.scenarios.results import PolicyRun, network_text
-from echelon.lab.scenarios.scenario import load_scenario
 from echelon.model.errors import RunError
 from echelon.planning.policies import make_policy
+from echelon_lab.hosts import run as hosts_run
+from echelon_lab.hosts import sandbox
+from echelon_lab.hosts.serving import ServiceProcess
+from echelon_lab.scenarios import results
+from echelon_lab.scenarios.results import PolicyRun, network_text
+from echelon_lab.scenarios.scenario import load_scenario
 
 
 def main() -> int:

@@ -62,7 +62,7 @@ def test_nothing_remains_after_an_interruption(start: Start) -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["echelon.lab.hosts.workers"], "its worker"),
+        (["echelon_lab.hosts.workers"], "its worker"),
         (["echelon", "serve"], "the controller ended by SIGKILL"),
         (["--device-id", "2"], "switch s2: softswitch ended by SIGKILL"),
     ],

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from echelon.lab.scenarios.results import rounded
-from echelon.lab.scenarios.scenario import load_scenario
+from echelon_lab.scenarios.results import rounded
+from echelon_lab.scenarios.scenario import load_scenario
 from echelon_web.viewer.results import load as view
 from tests.echelon.lab.hosts.conftest import Start
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from echelon.cli.laboratories import not_installed
+from echelon_lab.commands.laboratories import not_installed
 from tests.needs import missing, needs
 
 ROOT = Path(__file__).parents[4]

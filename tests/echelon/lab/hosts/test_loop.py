@@ -9,8 +9,8 @@ from fractions import Fraction
 
 import pytest
 
-from echelon.lab.hosts.loop import RealTimeLoop
-from echelon.lab.hosts.workers.worker import COMPUTING
+from echelon_lab.hosts.loop import RealTimeLoop
+from echelon_lab.hosts.workers.worker import COMPUTING
 
 
 def test_calls_come_in_order_of_time_and_never_early() -> None:

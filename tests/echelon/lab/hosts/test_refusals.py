@@ -15,12 +15,6 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.hosts import run as hosts_run
-from echelon.lab.hosts.serving import document, fabric_document
-from echelon.lab.hosts.workers.coordinator import assign, check_senders
-from echelon.lab.scenarios.scenario import Scenario, load_scenario
-from echelon.lab.scenarios.traffic_spec import TrafficSource
-from echelon.lab.traffic.schedule import DEFAULT_PORT, Schedule, ScheduledFlow
 from echelon.model.documents import parse_document
 from echelon.model.errors import RunError
 from echelon.model.fabric.load import FabricSpec, build_fabric
@@ -28,6 +22,12 @@ from echelon.model.jobs import build_job
 from echelon.model.jobs.analysis import with_profile_error
 from echelon.model.jobs.spec import JobSpec
 from echelon.planning.policies import make_policy
+from echelon_lab.hosts import run as hosts_run
+from echelon_lab.hosts.serving import document, fabric_document
+from echelon_lab.hosts.workers.coordinator import assign, check_senders
+from echelon_lab.scenarios.scenario import Scenario, load_scenario
+from echelon_lab.scenarios.traffic_spec import TrafficSource
+from echelon_lab.traffic.schedule import DEFAULT_PORT, Schedule, ScheduledFlow
 from tests.echelon.lab.hosts.conftest import fig2
 from tests.needs import needs
 

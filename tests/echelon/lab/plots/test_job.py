@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.plots import others as picture
-from echelon.lab.plots import write_file
 from echelon.model.documents import parse_document
 from echelon.model.jobs import build_job
 from echelon.model.jobs.graph import Job
 from echelon.model.jobs.paradigm import registered
 from echelon.model.jobs.pipelines import gpipe
 from echelon.model.jobs.spec import JobSpec
+from echelon_lab.plots import others as picture
+from echelon_lab.plots import write_file
 
 EXAMPLES = {
     title: example for paradigm in registered().sections.values() for title, example in paradigm.examples.items()

@@ -16,11 +16,11 @@ from matplotlib.image import imread
 from typer.testing import CliRunner, Result
 
 from echelon.cli import app
-from echelon.lab.plots import Excerpt, MeasuredRun, kind_names, load, load_kind, terminal
-from echelon.lab.plots.kinds import links, overlap, timeline, utilisation
-from echelon.lab.plots.measured import loads_bps, within
-from echelon.lab.plots.style import WIDTHS_INCHES, Style, colour
-from echelon.lab.run import simulate
+from echelon_lab.plots import Excerpt, MeasuredRun, kind_names, load, load_kind, terminal
+from echelon_lab.plots.kinds import links, overlap, timeline, utilisation
+from echelon_lab.plots.measured import loads_bps, within
+from echelon_lab.plots.style import WIDTHS_INCHES, Style, colour
+from echelon_lab.run import simulate
 from echelon_web.viewer.results import load as view
 
 ROOT = Path(__file__).parents[4]
@@ -241,7 +241,7 @@ def test_without_matplotlib_results_have_no_pictures(tmp_path: Path, monkeypatch
 
 
 PLUGIN = """
-from echelon.lab.plots import charts
+from echelon_lab.plots import charts
 ABOUT = "one line"
 def draw(run, selection, style):
     panel = charts.Panel("x", "y", [charts.Curve("line", [0, 1], [1, 0])])
@@ -316,7 +316,7 @@ def test_a_directory_of_what_no_installed_kind_draws_says_which_plug_in_does(tmp
     (tmp_path / "sweep.json").write_text("{}")
     script = (
         "import importlib.metadata as m; m.entry_points = lambda **_: []; "
-        "from echelon.lab.plots import subject_of; from pathlib import Path; subject_of(Path())"
+        "from echelon_lab.plots import subject_of; from pathlib import Path; subject_of(Path())"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "'sweep slowdowns' is in the plug-in echelon-study" in done.stderr

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.scenarios.results import PolicyRun, assemble, common_end_s, compared
-from echelon.lab.scenarios.scenario import Scenario, load_scenario
-from echelon.lab.scenarios.traffic_spec import TrafficSource
-from echelon.lab.traffic.outcome import FlowOutcome, until
-from echelon.lab.traffic.schedule import Schedule, ScheduledFlow
 from echelon.planning.execution import IterationRecord, JobRecord
+from echelon_lab.scenarios.results import PolicyRun, assemble, common_end_s, compared
+from echelon_lab.scenarios.scenario import Scenario, load_scenario
+from echelon_lab.scenarios.traffic_spec import TrafficSource
+from echelon_lab.traffic.outcome import FlowOutcome, until
+from echelon_lab.traffic.schedule import Schedule, ScheduledFlow
 
 SCENARIO = Path(__file__).parents[4] / "topologies/scenarios/dp_pair.yaml"
 FLOWS = tuple(ScheduledFlow(at_us, "a1", "b1", 1000) for at_us in (0, 2_000_000, 5_000_000, 8_000_000))

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.scenarios.results import PolicyRun
-from echelon.lab.scenarios.scenario import load_scenario
-from echelon.lab.virtual import fluid_run
-from echelon.lab.virtual import run as packet_run
 from echelon.planning.policies import make_policy
+from echelon_lab.scenarios.results import PolicyRun
+from echelon_lab.scenarios.scenario import load_scenario
+from echelon_lab.virtual import fluid_run
+from echelon_lab.virtual import run as packet_run
 
 FILE = Path(__file__).parents[4] / "topologies" / "scenarios" / "dp_pair.yaml"
 END_S = Fraction(13)

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.scenarios import report
-from echelon.lab.scenarios.results import PolicyRun, SwitchStats, assemble
-from echelon.lab.scenarios.scenario import Background, Delay, PolicyChoice, Scenario, load_scenario
-from echelon.lab.scenarios.traffic_spec import TrafficSource
-from echelon.lab.traffic.models import Consistent
-from echelon.lab.traffic.outcome import FlowOutcome
-from echelon.lab.traffic.schedule import Schedule, ScheduledFlow
-from echelon.lab.traffic.sizes import load_sizes
-from echelon.lab.virtual import fluid_run
 from echelon.model.errors import RunError
 from echelon.planning.execution import IterationRecord, JobRecord, Span
 from echelon.planning.policies import make_policy
+from echelon_lab.scenarios import report
+from echelon_lab.scenarios.results import PolicyRun, SwitchStats, assemble
+from echelon_lab.scenarios.scenario import Background, Delay, PolicyChoice, Scenario, load_scenario
+from echelon_lab.scenarios.traffic_spec import TrafficSource
+from echelon_lab.traffic.models import Consistent
+from echelon_lab.traffic.outcome import FlowOutcome
+from echelon_lab.traffic.schedule import Schedule, ScheduledFlow
+from echelon_lab.traffic.sizes import load_sizes
+from echelon_lab.virtual import fluid_run
 
 SCENARIOS = Path(__file__).parents[4] / "topologies/scenarios"
 F = Fraction

@@ -11,10 +11,6 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.run import simulate
-from echelon.lab.scenarios.results import PolicyRun, SwitchStats, assemble, rounded, to_text
-from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, Transport, load_scenario
-from echelon.lab.virtual import fluid_run
 from echelon.model.errors import RunError
 from echelon.model.fabric import builders
 from echelon.model.fabric.load import build_fabric
@@ -23,6 +19,10 @@ from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
 from echelon.planning.allocation import Allocation
 from echelon.planning.execution import IterationRecord, JobRecord, Span
 from echelon.planning.policies import make_policy
+from echelon_lab.run import simulate
+from echelon_lab.scenarios.results import PolicyRun, SwitchStats, assemble, rounded, to_text
+from echelon_lab.scenarios.scenario import PolicyChoice, Scenario, Transport, load_scenario
+from echelon_lab.virtual import fluid_run
 
 SCENARIOS = Path(__file__).parents[4] / "topologies/scenarios"
 F = Fraction

@@ -57,7 +57,7 @@ def test_another_scenario_is_run_anew(tmp_path: Path) -> None:
 
 
 def test_packets_and_cross_traffic_are_kept_whole(tmp_path: Path) -> None:
-    from echelon.lab.scenarios.scenario import scenario_of
+    from echelon_lab.scenarios.scenario import scenario_of
 
     scenario = scenario_of({"scenario": "kept", "policies": ["fair", "fifo"], **TRAFFIC}, FIG2)
     expected = echelon.simulate(scenario, target="softswitch")

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import echelon
 from echelon.cli import app
-from echelon.lab.run import estimate
-from echelon.lab.scenarios.scale import scaled
+from echelon_lab.run import estimate
+from echelon_lab.scenarios.scale import scaled
 
 ROOT = Path(__file__).parents[4]
 SCENARIOS = ROOT / "topologies/scenarios"

@@ -7,8 +7,8 @@ from bisect import bisect_right
 from fractions import Fraction
 from itertools import islice
 
-from echelon.lab.traffic.models import Burst, Consistent, Long, TrafficModel, pairs_of, stream
-from echelon.lab.traffic.sizes import SizeDistribution, load_sizes
+from echelon_lab.traffic.models import Burst, Consistent, Long, TrafficModel, pairs_of, stream
+from echelon_lab.traffic.sizes import SizeDistribution, load_sizes
 
 PAIRS = pairs_of(["a", "b", "c"], ["a", "d"])
 WEB = load_sizes("web_search").scaled(Fraction(1, 100))

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from echelon.lab.traffic.models import (
+from echelon_lab.traffic.models import (
     DRAWS,
     GAPS,
     Burst,
@@ -30,8 +30,8 @@ from echelon.lab.traffic.models import (
     shuffle,
     stream,
 )
-from echelon.lab.traffic.schedule import PacedFlow, Schedule
-from echelon.lab.traffic.sizes import SizeDistribution, load_sizes
+from echelon_lab.traffic.schedule import PacedFlow, Schedule
+from echelon_lab.traffic.sizes import SizeDistribution, load_sizes
 from tests.drawing import examples
 from tests.echelon.lab.traffic.examples import MODELS, PAIRS, WEB, digest, share_up_to
 

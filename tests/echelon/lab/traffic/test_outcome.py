@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from echelon.lab.traffic.outcome import FlowOutcome, percentile, summary
-from echelon.lab.traffic.schedule import PacedFlow, ScheduledFlow
+from echelon_lab.traffic.outcome import FlowOutcome, percentile, summary
+from echelon_lab.traffic.schedule import PacedFlow, ScheduledFlow
 
 TICKS = 40
 """Times of these tests are whole ticks of 0.25 s, sizes whole multiples of what makes a byte count for each tick."""

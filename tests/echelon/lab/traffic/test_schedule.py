@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.traffic.outcome import HEADER, FlowOutcome, read_outcomes, write_outcomes
-from echelon.lab.traffic.schedule import (
+from echelon.model.documents import DocumentError
+from echelon_lab.traffic.outcome import HEADER, FlowOutcome, read_outcomes, write_outcomes
+from echelon_lab.traffic.schedule import (
     PacedFlow,
     Schedule,
     ScheduledFlow,
@@ -23,7 +24,6 @@ from echelon.lab.traffic.schedule import (
     read_schedule,
     write_schedule,
 )
-from echelon.model.documents import DocumentError
 from tests.drawing import examples
 
 names = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,5}", fullmatch=True)

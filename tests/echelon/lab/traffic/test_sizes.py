@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from echelon.lab.traffic.sizes import READINGS, SizeDistribution, builtin_sizes, load_sizes
 from echelon.model.documents import DocumentError
+from echelon_lab.traffic.sizes import READINGS, SizeDistribution, builtin_sizes, load_sizes
 from tests.echelon.lab.traffic.examples import share_up_to
 
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from echelon.cli import app
-from echelon.lab.traffic.schedule import read_schedule
+from echelon_lab.traffic.schedule import read_schedule
 
 ROOT = Path(__file__).parents[4]
 FABRIC = ROOT / "topologies" / "dumbbell_2.yaml"

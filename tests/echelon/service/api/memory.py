@@ -22,8 +22,8 @@ from echelon.controller.service.leader import Leader
 from echelon.controller.service.store import Candidate, Leadership
 from echelon.controller.service.told import Metrics
 from echelon.controller.service.trail import Record
-from echelon.lab.virtual.controller import MemoryStore
 from echelon.switches.southbound.events import Acknowledged
+from echelon_lab.virtual.controller import MemoryStore
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from echelon.switches.targets.launching import ExecutableLauncher, Place, Ports, SwitchLauncher
 from echelon.switches.targets.options import V1modelOptions
@@ -25,13 +25,20 @@ class SoftswitchLauncher(ExecutableLauncher):
 
     target = "softswitch"
     executable = "softswitch"
-    remedy = "it comes with this package: pip install echelon-p4"
+    remedy = "pip install 'echelon-p4[lab]' brings it"
     unix_ports = True
 
     def arguments(self, place: Place, ports: Ports) -> Sequence[str]:
         rates = [word for port, rate_bps in place.rates_bps.items() for word in ("--port-rate", f"{port}={rate_bps}")]
         depth = [] if place.queue_bytes is None else ["--queue-depth", str(place.queue_bytes)]
         return [*rates, *depth]
+
+
+def _embedded() -> Any:
+    """Return the module with the embedded switches in virtual time; None: it is not installed."""
+    from echelon.switches.targets.virtual import virtual_switches
+
+    return virtual_switches("softswitch")
 
 
 class EmbeddedTarget(Target[O]):
@@ -42,15 +49,14 @@ class EmbeddedTarget(Target[O]):
 
         return GnmiQueues(site.switch)
 
-    def virtual_fabric(self) -> VirtualFabricFactory:
-        from echelon.switches.targets.softswitch.virtual import VirtualTestbed
-
-        return VirtualTestbed
+    def virtual_fabric(self) -> VirtualFabricFactory | None:
+        embedded = _embedded()
+        return None if embedded is None else cast("VirtualFabricFactory", embedded.VirtualTestbed)
 
     def virtual_packets_per_s(self) -> int:
-        from echelon.switches.targets.softswitch.virtual import passes_in_c
-
-        return 500_000 if passes_in_c() else super().virtual_packets_per_s()
+        embedded = _embedded()
+        in_c = embedded is not None and embedded.passes_in_c()
+        return 500_000 if in_c else super().virtual_packets_per_s()
 
     def queue_rates(self, entry: Mapping[str, object]) -> QueueRates:
         from echelon.switches.targets.softswitch.queues import GnmiRates

@@ -11,8 +11,6 @@ from random import Random
 from statistics import fmean
 from typing import Any, Literal, TypeAlias, get_args
 
-from echelon.lab.scenarios.results import PolicyRun, alone_iterations_s
-from echelon.lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
 from echelon.model.errors import RunError
 from echelon.model.jobs.analysis import with_profile_error
 from echelon.model.jobs.graph import Job
@@ -22,6 +20,8 @@ from echelon.planning.policies import PlanError, make_policy
 from echelon.planning.policies.base import Policy
 from echelon.switches.lowering.lower import LoweringError
 from echelon.switches.targets import DEFAULT_TARGET
+from echelon_lab.scenarios.results import PolicyRun, alone_iterations_s
+from echelon_lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
 from echelon_study.experiments.evaluation.demand import Demand, demands, shared_load
 from echelon_study.experiments.evaluation.draw import MIXED, Kind, draw
 from echelon_study.experiments.evaluation.limit import limit
@@ -151,10 +151,10 @@ def slowdowns(
 
 def _run(mode: Mode, scenario: Scenario, label: str, make: Callable[[], Policy], end_s: Fraction) -> PolicyRun:
     if mode == "packets":
-        from echelon.lab.virtual.run import run as run_packets
+        from echelon_lab.virtual.run import run as run_packets
 
         return run_packets(scenario, label, make, _quiet, target=DEFAULT_TARGET, end_s=end_s)
-    from echelon.lab.virtual.fluid_run import run as run_fluid
+    from echelon_lab.virtual.fluid_run import run as run_fluid
 
     return run_fluid(scenario, label, make, _quiet, ideal=mode == "ideal", end_s=end_s)
 

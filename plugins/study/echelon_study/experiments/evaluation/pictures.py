@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
-from echelon.lab.plots import write
-from echelon.lab.plots.charts import Panel, chart, distribution
+from echelon_lab.plots import write
+from echelon_lab.plots.charts import Panel, chart, distribution
 from echelon_study.experiments.evaluation.measure import Mode
 from echelon_study.experiments.evaluation.results import MEASURES, Measure
 from echelon_study.experiments.evaluation.tables import MODE_TITLES, Compared

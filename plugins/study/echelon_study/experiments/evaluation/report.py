@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 
-from echelon.lab.scenarios.scenario import PolicyChoice
 from echelon.model.progress import UNSEEN, CommandProgress, Phase
+from echelon_lab.scenarios.scenario import PolicyChoice
 from echelon_study.experiments.evaluation import tables
 from echelon_study.experiments.evaluation.draw import draw
 from echelon_study.experiments.evaluation.pictures import draw as draw_pictures

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from echelon.lab.scenarios.scenario import PolicyChoice
 from echelon.model.documents import DocumentError, suggestion
 from echelon.model.progress import UNSEEN, CommandProgress, Phase
+from echelon_lab.scenarios.scenario import PolicyChoice
 from echelon_study.experiments.evaluation import report, tables
 from echelon_study.experiments.evaluation.measure import Knowledge, prepared
 from echelon_study.experiments.evaluation.tasks import HALVES, Evaluation, evaluate

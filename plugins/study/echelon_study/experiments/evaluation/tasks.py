@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from echelon.lab.points import code_digest
-from echelon.lab.run import scenario_digest
-from echelon.lab.scenarios.scenario import PolicyChoice
 from echelon.model.progress import UNSEEN, CommandProgress
+from echelon_lab.points import code_digest
+from echelon_lab.run import scenario_digest
+from echelon_lab.scenarios.scenario import PolicyChoice
 from echelon_study.experiments.evaluation.measure import Knowledge, Mode, Origin, describe, prepared, slowdowns
 from echelon_study.experiments.evaluation.results import ScenarioResult, scored
 from echelon_study.points.tasks import ResultStore, Task, sweep

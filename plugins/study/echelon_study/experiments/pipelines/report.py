@@ -10,10 +10,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from echelon.lab.plots import write as write_pictures
-from echelon.lab.plots.charts import Curve, Panel, chart
-from echelon.lab.plots.style import MARKERS
-from echelon.lab.points import PointStore
+from echelon_lab.plots import write as write_pictures
+from echelon_lab.plots.charts import Curve, Panel, chart
+from echelon_lab.plots.style import MARKERS
+from echelon_lab.points import PointStore
 from echelon_study.experiments.pipelines.points import BASELINE, POLICIES, SCHEDULED
 from echelon_study.experiments.settings import ExperimentSettings
 from echelon_study.experiments.tables import Cell, Table, percent

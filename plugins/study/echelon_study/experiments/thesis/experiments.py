@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from echelon.lab.points import PointStore
+from echelon_lab.points import PointStore
 from echelon_study.experiments.experiment import Selection, Stages
 from echelon_study.experiments.measure import Runner, virtual_runner
 from echelon_study.experiments.settings import ExperimentSettings

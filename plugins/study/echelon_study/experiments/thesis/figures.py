@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from math import exp
 from pathlib import Path
 
-from echelon.lab.plots import write
-from echelon.lab.plots.charts import Curve, Panel, chart, distribution
-from echelon.lab.plots.style import DASHES, MARKERS
+from echelon_lab.plots import write
+from echelon_lab.plots.charts import Curve, Panel, chart, distribution
+from echelon_lab.plots.style import DASHES, MARKERS
 from echelon_study.experiments.thesis import published
 from echelon_study.experiments.thesis.analysis import fit_of
 from echelon_study.experiments.thesis.models import MODELS

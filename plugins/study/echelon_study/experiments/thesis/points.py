@@ -22,7 +22,7 @@ CONFIGURATION_OF: Mapping[str, str] = {"iperf": "a", "websearch": "b", "burst": 
 """Generators by kind of cross traffic (sections 3.2 and 3.3)."""
 GENERATORS: Mapping[str, Mapping[str, Any]] = {
     "iperf": {"model": "long", "parallel": 8},
-    # Gaps as the thesis's generator draws them: see `echelon.lab.traffic.models`.
+    # Gaps as the thesis's generator draws them: see `echelon_lab.traffic.models`.
     "websearch": {"model": "consistent", "sizes": "web_search", "gaps": "poisson"},
     "burst": {"model": "burst", "sizes": "web_search", "gaps": "poisson"},
 }

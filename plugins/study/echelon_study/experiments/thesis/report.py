@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from echelon.lab.points import PointStore
+from echelon_lab.points import PointStore
 from echelon_study.experiments.settings import ExperimentSettings
 from echelon_study.experiments.tables import percent
 from echelon_study.experiments.thesis import published

@@ -9,7 +9,7 @@ from fractions import Fraction
 from statistics import fmean
 from typing import Any
 
-from echelon.lab.points import Stored
+from echelon_lab.points import Stored
 from echelon_study.experiments.settings import ExperimentSettings
 from echelon_study.experiments.thesis.configurations import CONFIGURATIONS
 from echelon_study.experiments.thesis.models import MODELS

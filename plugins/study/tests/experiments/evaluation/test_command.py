@@ -16,7 +16,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from echelon.cli import app
-from echelon.lab.scenarios.scenario import PolicyChoice, load_scenario
+from echelon_lab.scenarios.scenario import PolicyChoice, load_scenario
 from echelon_study.experiments.evaluation.draw import draw
 from echelon_study.experiments.evaluation.run import evaluate_into
 from echelon_study.experiments.evaluation.tasks import BASELINE

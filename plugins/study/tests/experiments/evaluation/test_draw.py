@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from echelon.lab.scenarios.scenario import Scenario, load_scenario, scenario_of
 from echelon.model.fabric.routing import route_jobs
 from echelon.planning.fluid import alone_iteration_s
+from echelon_lab.scenarios.scenario import Scenario, load_scenario, scenario_of
 from echelon_study.experiments.evaluation.demand import demands, shared_load
 from echelon_study.experiments.evaluation.draw import GREATEST_LOAD, LEAST_LOAD, PERIODS, Drawn, draw
 

@@ -11,7 +11,7 @@ from scapy.contrib.roce import AETH, BTH
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from echelon.lab.endhosts.roce.frames import (
+from echelon_lab.endhosts.roce.frames import (
     ACK,
     ACKNOWLEDGE,
     HEADER_BYTES,

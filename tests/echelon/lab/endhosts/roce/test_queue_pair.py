@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.endhosts.roce.frames import (
+from echelon_lab.endhosts.roce.frames import (
     ACK,
     ACKNOWLEDGE,
     NAK_SEQUENCE,
@@ -24,9 +24,9 @@ from echelon.lab.endhosts.roce.frames import (
     QueuePairAddress,
     parse,
 )
-from echelon.lab.endhosts.roce.queue_pair import MAX_TIMEOUTS, PairSettings, Requester, Responder
-from echelon.lab.endhosts.shim import PacketTally
-from echelon.lab.endhosts.transport import MAX_BACKOFF
+from echelon_lab.endhosts.roce.queue_pair import MAX_TIMEOUTS, PairSettings, Requester, Responder
+from echelon_lab.endhosts.shim import PacketTally
+from echelon_lab.endhosts.transport import MAX_BACKOFF
 from tests.drawing import examples
 
 ADDRESS = QueuePairAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 0xC000, 5, 6)

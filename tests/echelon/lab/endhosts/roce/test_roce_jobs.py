@@ -10,11 +10,6 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.endhosts.emulator import TrainingEmulator
-from echelon.lab.endhosts.roce.frames import ACKNOWLEDGE, parse
-from echelon.lab.scenarios.results import PolicyRun
-from echelon.lab.scenarios.scenario import Scenario, Transport, load_scenario
-from echelon.lab.virtual import run as virtual_run
 from echelon.model.errors import RunError
 from echelon.model.jobs import build_job
 from echelon.model.jobs.analysis import connections
@@ -23,6 +18,11 @@ from echelon.model.jobs.paradigms.data import Data
 from echelon.model.jobs.spec import JobSpec, RecognitionSpec
 from echelon.planning.policies import make_policy
 from echelon.switches.lowering.identity import Identity, identities_of
+from echelon_lab.endhosts.emulator import TrainingEmulator
+from echelon_lab.endhosts.roce.frames import ACKNOWLEDGE, parse
+from echelon_lab.scenarios.results import PolicyRun
+from echelon_lab.scenarios.scenario import Scenario, Transport, load_scenario
+from echelon_lab.virtual import run as virtual_run
 from tests.echelon.lab.endhosts.conftest import fabric_of
 
 TOPOLOGIES = Path(__file__).parents[5] / "topologies"

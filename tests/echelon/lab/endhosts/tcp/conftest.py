@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.endhosts.tcp.frames import TcpAddress
-from echelon.lab.endhosts.tcp.sender import TcpSettings, TcpTally
-from echelon.lab.endhosts.tcp.stack import Connection, TcpStack
+from echelon_lab.endhosts.tcp.frames import TcpAddress
+from echelon_lab.endhosts.tcp.sender import TcpSettings, TcpTally
+from echelon_lab.endhosts.tcp.stack import Connection, TcpStack
 
 ADDRESS = TcpAddress("02:00:00:00:00:01", "02:00:00:00:00:02", "10.0.0.1", "10.0.0.2", 40000, 9)
 

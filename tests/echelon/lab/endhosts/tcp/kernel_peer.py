@@ -20,9 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from echelon.lab.endhosts.tcp.frames import ECT0, KEY, PROTOCOL, SYN, TCP, Segment, TcpAddress, parse, parse_options
-from echelon.lab.endhosts.tcp.sender import TcpSender, TcpSettings
-from echelon.lab.endhosts.tcp.stack import TcpReceiver
+from echelon_lab.endhosts.tcp.frames import ECT0, KEY, PROTOCOL, SYN, TCP, Segment, TcpAddress, parse, parse_options
+from echelon_lab.endhosts.tcp.sender import TcpSender, TcpSettings
+from echelon_lab.endhosts.tcp.stack import TcpReceiver
 
 KERNEL, OURS = "10.9.0.1", "10.9.0.2"
 KERNEL_MAC, OUR_MAC = "02:00:00:00:09:01", "02:00:00:00:09:02"

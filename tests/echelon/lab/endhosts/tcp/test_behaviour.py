@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.endhosts.tcp.frames import CE, CWR, ECE, ECT0, SYN, parse
-from echelon.lab.endhosts.tcp.newreno import NewReno, initial_window
-from echelon.lab.endhosts.tcp.sender import TcpSettings
+from echelon_lab.endhosts.tcp.frames import CE, CWR, ECE, ECT0, SYN, parse
+from echelon_lab.endhosts.tcp.newreno import NewReno, initial_window
+from echelon_lab.endhosts.tcp.sender import TcpSettings
 
 MS = 1_000_000
 S = 1000 * MS
@@ -275,8 +275,8 @@ def test_reordering_is_counted_by_what_was_sent_later(path: Callable[..., Any]) 
 
 
 def test_a_probe_opens_a_window_that_was_closed(path: Callable[..., Any]) -> None:
-    from echelon.lab.endhosts.tcp.frames import ACK, Options, SegmentFrames
-    from echelon.lab.endhosts.tcp.sender import TcpSender
+    from echelon_lab.endhosts.tcp.frames import ACK, Options, SegmentFrames
+    from echelon_lab.endhosts.tcp.sender import TcpSender
 
     p = path()
     sender = TcpSender(p.connection.address, PACKET)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.endhosts.tcp.frames import parse
-from echelon.lab.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings
+from echelon_lab.endhosts.tcp.frames import parse
+from echelon_lab.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings
 from tests.drawing import examples
 
 PHASES = (Phase.explicit, Phase.generate)
@@ -142,7 +142,7 @@ def test_a_silent_peer_is_given_up(path: Callable[..., Any], established: bool) 
 
 
 def test_a_peer_that_refuses_ends_it(path: Callable[..., Any]) -> None:
-    from echelon.lab.endhosts.tcp.frames import ACK, RST, SegmentFrames
+    from echelon_lab.endhosts.tcp.frames import ACK, RST, SegmentFrames
 
     p = path()
     p.write(100)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scapy.layers.inet import IP, TCP
 from scapy.layers.l2 import Ether
 
-from echelon.lab.endhosts.tcp.frames import (
+from echelon_lab.endhosts.tcp.frames import (
     ACK,
     CE,
     ECT0,

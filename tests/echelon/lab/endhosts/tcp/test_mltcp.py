@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from echelon.lab.endhosts.tcp.newreno import Aggressiveness, MltcpWindow, NewReno
-from echelon.lab.endhosts.tcp.sender import TcpSettings
+from echelon_lab.endhosts.tcp.newreno import Aggressiveness, MltcpWindow, NewReno
+from echelon_lab.endhosts.tcp.sender import TcpSettings
 
 MSS = 1000
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.endhosts.tcp.newreno import INITIAL_NS, MAX_NS, RetransmissionTimer
+from echelon_lab.endhosts.tcp.newreno import INITIAL_NS, MAX_NS, RetransmissionTimer
 
 MS = 1_000_000
 

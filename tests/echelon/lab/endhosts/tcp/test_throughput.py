@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.endhosts.tcp.frames import TcpAddress
-from echelon.lab.endhosts.tcp.newreno import Aggressiveness
-from echelon.lab.endhosts.tcp.sender import TcpSettings, TcpTally
-from echelon.lab.endhosts.tcp.stack import Connection, TcpStack
+from echelon_lab.endhosts.tcp.frames import TcpAddress
+from echelon_lab.endhosts.tcp.newreno import Aggressiveness
+from echelon_lab.endhosts.tcp.sender import TcpSettings, TcpTally
+from echelon_lab.endhosts.tcp.stack import Connection, TcpStack
 
 MS = 1_000_000
 S = 1000 * MS

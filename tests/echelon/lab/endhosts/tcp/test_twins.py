@@ -10,14 +10,14 @@ from cffi import FFI
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.endhosts.native import NativeEnds
-from echelon.lab.endhosts.tcp.frames import TcpAddress
-from echelon.lab.endhosts.tcp.native import NativeTcp, tally_of
-from echelon.lab.endhosts.tcp.newreno import Aggressiveness
-from echelon.lab.endhosts.tcp.sender import TcpSettings, TcpTally
-from echelon.lab.endhosts.tcp.stack import Connection, TcpStack
 from echelon.model.fabric.model import Host
 from echelon.switches.targets.virtual import NativeClock
+from echelon_lab.endhosts.native import NativeEnds
+from echelon_lab.endhosts.tcp.frames import TcpAddress
+from echelon_lab.endhosts.tcp.native import NativeTcp, tally_of
+from echelon_lab.endhosts.tcp.newreno import Aggressiveness
+from echelon_lab.endhosts.tcp.sender import TcpSettings, TcpTally
+from echelon_lab.endhosts.tcp.stack import Connection, TcpStack
 from tests.drawing import examples
 from tests.needs import needs
 

@@ -24,8 +24,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from echelon.lab.hosts import sandbox
-from echelon.lab.hosts.backends.base import BACKENDS, HostFabric
 from echelon.model.errors import RunError
 from echelon.model.fabric.builders import leaf_spine, line, one_tor
 from echelon.model.fabric.load import build_fabric, fabric_text
@@ -33,6 +31,8 @@ from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
 from echelon.switches.processes import DIES_WITH_CALLER, NICENESS, preferred
 from echelon.switches.targets import TARGETS
 from echelon.switches.targets.launching import Place
+from echelon_lab.hosts import sandbox
+from echelon_lab.hosts.backends.base import BACKENDS, HostFabric
 
 ROOT = Path(__file__).parents[5]
 PATIENCE_S = 60.0
@@ -40,7 +40,7 @@ PATIENCE_S = 60.0
 
 def look(which: str, *looks: str) -> Any:
     """Return what each look sees, in a sandbox."""
-    script = "import sys; from echelon.lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:]))"
+    script = "import sys; from echelon_lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:]))"
     command = [sys.executable, "-m", "tests.echelon.lab.hosts.backends.inside", which, *looks]
     done = subprocess.run(
         [sys.executable, "-c", script, *command],

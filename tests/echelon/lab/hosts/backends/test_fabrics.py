@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.hosts.backends.base import BACKENDS
+from echelon_lab.hosts.backends.base import BACKENDS
 from tests.echelon.lab.hosts.backends.inside import look
 from tests.needs import needs, require
 

@@ -7,8 +7,8 @@ from fractions import Fraction
 import hypothesis.strategies as st
 from hypothesis import given
 
-from echelon.lab.hosts.backends.interfaces import address_setups, interface_names, neighbour_setups
 from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon_lab.hosts.backends.interfaces import address_setups, interface_names, neighbour_setups
 
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,31}", fullmatch=True)
 

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pytest
 
-from echelon.lab.hosts import sandbox
 from echelon.switches.processes import NICENESS
+from echelon_lab.hosts import sandbox
 from tests.needs import needs
 
 PATIENCE_S = 30.0
-CALLER = "import sys; from echelon.lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:]))"
+CALLER = "import sys; from echelon_lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[1:]))"
 PRIVATE_CALLER = (
-    "import sys; from echelon.lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[2:], [sys.argv[1]]))"
+    "import sys; from echelon_lab.hosts.sandbox import run_inside; sys.exit(run_inside(sys.argv[2:], [sys.argv[1]]))"
 )
 
 pytestmark = needs("the laboratory's sandbox")
@@ -100,7 +100,7 @@ def test_a_broken_pipe_ends_commands_as_usual() -> None:
 
 _FACTS = """
 import json, os, socket
-from echelon.lab.hosts import sandbox
+from echelon_lab.hosts import sandbox
 with socket.create_server(("127.0.0.1", 0)) as server:
     socket.create_connection(server.getsockname()).close()
 scratch = sandbox.scratch()
@@ -133,7 +133,7 @@ def test_inside_there_is_loopback_and_nothing_else() -> None:
 def test_the_mark_of_a_sandbox_does_not_hold_outside() -> None:
     mark = run("sh", "-c", "echo $ECHELON_SANDBOX").stdout.strip()
     assert mark
-    asked = [sys.executable, "-c", "from echelon.lab.hosts import sandbox; print(sandbox.inside())"]
+    asked = [sys.executable, "-c", "from echelon_lab.hosts import sandbox; print(sandbox.inside())"]
     done = subprocess.run(asked, env={**os.environ, "ECHELON_SANDBOX": mark}, capture_output=True, text=True)
     assert done.stdout == "False\n"
 
@@ -145,7 +145,7 @@ def test_run_has_what_it_has_outside() -> None:
 
 
 def test_a_sandbox_in_a_sandbox() -> None:
-    done = run(*python(CALLER, *python("from echelon.lab.hosts import sandbox; print(sandbox.inside())")))
+    done = run(*python(CALLER, *python("from echelon_lab.hosts import sandbox; print(sandbox.inside())")))
     assert (done.returncode, done.stdout) == (0, "True\n")
 
 
@@ -284,7 +284,7 @@ def test_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_missing_says_that_it_needs_root() -> None:
-    loaded = "import os, shutil, subprocess; from echelon.lab.hosts import sandbox"
+    loaded = "import os, shutil, subprocess; from echelon_lab.hosts import sandbox"
     script = f"{loaded}; os.setuid(65534); print(sandbox.missing())"
     asked = [sys.executable, "-c", script]
     done = subprocess.run(asked, capture_output=True, text=True)

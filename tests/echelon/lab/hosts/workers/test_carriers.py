@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from echelon.lab.endhosts.ranks import CONTROL
-from echelon.lab.endhosts.shim import SHIM_PORT, SHIM_VERSION, DataSegment, ShimPayloads, flow_key
-from echelon.lab.hosts.loop import RealTimeLoop
-from echelon.lab.hosts.workers.datagrams import shim_carriers
-from echelon.lab.hosts.workers.messages import Assignment, ShimCarriage, TcpCarriage
-from echelon.lab.hosts.workers.shim_sockets import Datagram, PacedSockets, python_carriers
-from echelon.lab.hosts.workers.sockets import FlowEvents, tcp_carriers
-from echelon.lab.hosts.workers.worker import SocketCarrier
 from echelon.model.errors import RunError
 from echelon.model.jobs.graph import ComputeUnit, Flow, Job
 from echelon.switches.lowering.at_hosts import HostRule
 from echelon.switches.lowering.identity import ShimIdentity
 from echelon.switches.processes import ECT0
+from echelon_lab.endhosts.ranks import CONTROL
+from echelon_lab.endhosts.shim import SHIM_PORT, SHIM_VERSION, DataSegment, ShimPayloads, flow_key
+from echelon_lab.hosts.loop import RealTimeLoop
+from echelon_lab.hosts.workers.datagrams import shim_carriers
+from echelon_lab.hosts.workers.messages import Assignment, ShimCarriage, TcpCarriage
+from echelon_lab.hosts.workers.shim_sockets import Datagram, PacedSockets, python_carriers
+from echelon_lab.hosts.workers.sockets import FlowEvents, tcp_carriers
+from echelon_lab.hosts.workers.worker import SocketCarrier
 
 PATIENCE_NS = 30_000_000_000
 SIZES = {"f": 300_000, "g": 1, "h": 40_000}

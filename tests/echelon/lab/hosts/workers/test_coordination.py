@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.hosts.workers.coordination import Coordination
-from echelon.lab.hosts.workers.messages import (
+from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
+from echelon.planning.execution import Completion, Span
+from echelon_lab.hosts.workers.coordination import Coordination
+from echelon_lab.hosts.workers.messages import (
     Begin,
     Connect,
     Failed,
@@ -22,8 +24,6 @@ from echelon.lab.hosts.workers.messages import (
     WorkerReady,
     encode,
 )
-from echelon.model.jobs.graph import ComputeUnit, EchelonFlow, Flow, Job
-from echelon.planning.execution import Completion, Span
 
 ONE = Fraction(1)
 

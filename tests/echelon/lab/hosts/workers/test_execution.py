@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from echelon.lab.hosts.workers.worker import WorkerExecution, WorkerFinished, WorkerInstruction
 from echelon.model.jobs.graph import ComputeUnit, Flow, IterationGraph, Job
 from echelon.model.jobs.paradigms.data import all_reduce, bucketed_all_reduce
 from echelon.model.jobs.paradigms.parameter_server import parameter_server
 from echelon.model.jobs.pipelines import gpipe, one_f_one_b
 from echelon.planning.execution import IterationFinished, JobExecution, StartCompute, StartFlow
+from echelon_lab.hosts.workers.worker import WorkerExecution, WorkerFinished, WorkerInstruction
 
 MS = Fraction(1, 1000)
 

@@ -1,9 +1,0 @@
-"""A worker process. It reads its assignment from standard input. `echelon.lab.hosts.run` starts it."""
-
-import sys
-
-from echelon.lab.hosts.workers.messages import read_assignment
-from echelon.lab.hosts.workers.worker import run
-
-if __name__ == "__main__":
-    sys.exit(run(read_assignment(sys.stdin.buffer)))

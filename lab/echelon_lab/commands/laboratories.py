@@ -1,0 +1,110 @@
+"""`echelon lab`: the switches of a fabric, a service, its page and a shell, for as long as the shell runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from contextlib import ExitStack, nullcontext
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from echelon.cli.progress import ShownProgress
+from echelon.switches.targets import DEFAULT_TARGET
+from echelon_lab.commands.runs import in_private, one_line_errors, policy_choice
+
+if TYPE_CHECKING:
+    from echelon.model.fabric.model import Fabric
+    from echelon_lab.hosts.laboratory import Laboratory
+
+_OTHERS = ("ECHELON_TOKEN_FILE", "ECHELON_CA", "ECHELON_CERTIFICATE")
+"""Variables about another service, whose token this one must not get."""
+_SUGGESTED = {"ping": "iputils-ping"}
+"""The commands that are suggested for hosts, and their Debian packages."""
+
+
+def lab(
+    fabric: Annotated[Path, typer.Argument(help="The fabric file.", metavar="FABRIC.yaml")],
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run", help="Run this command line instead of a shell, and end with its status.", metavar="COMMAND"
+        ),
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="The policy that the service begins with, e.g. fair or 'echelon(order=setf)'.")
+    ] = "echelon",
+    target: Annotated[str, typer.Option(help="The target of which all switches are.")] = DEFAULT_TARGET,
+    hosts: Annotated[
+        bool, typer.Option("--hosts", help="Make hosts with the kernel's sockets; `host NAME` is a shell. Needs root.")
+    ] = False,
+) -> None:
+    """Start the switches of a fabric and a service for them, and open a shell in which `echelon` finds it.
+
+    Needs no root. The switches forward real frames between Unix sockets; programs can be the hosts. Everything ends
+    with the shell. With --hosts (Debian: iproute2 iputils-ping), it is in network namespaces of its own, and
+    `host h1 ping 10.0.0.2` runs a command there.
+
+    Example: echelon lab fabric.yaml
+    """
+    with one_line_errors(str(fabric), "interrupted"):
+        from echelon.model.errors import RunError
+        from echelon.model.fabric.load import load_fabric
+        from echelon.switches.targets.target import find_target
+        from echelon_lab.hosts.laboratory import laboratory, outside
+
+        for name in _OTHERS:
+            os.environ.pop(name, None)
+        launcher = find_target(target, "--target").launcher()
+        if launcher is None:
+            raise RunError(f"target {target} does not run as a process (choose another --target)")
+        loaded, choice = load_fabric(fabric), policy_choice(policy)
+        network = None
+        if hosts:
+            from echelon_lab.hosts import sandbox
+            from echelon_lab.hosts.backends.base import NamespaceFabric
+
+            with nullcontext() if sandbox.inside() else outside():
+                in_private(terminal=sys.stdin is not None and sys.stdin.isatty())
+            network = NamespaceFabric(loaded)
+        with ExitStack() as stack:
+            with ShownProgress() as progress:
+                started = stack.enter_context(laboratory(loaded, choice, launcher, progress, network))
+            if run is None:
+                typer.echo(_welcome(loaded, started, hosts))
+            status = started.run([os.environ.get("SHELL", "sh")] if run is None else ["sh", "-c", run])
+    raise typer.Exit(status)
+
+
+def _welcome(fabric: Fabric, started: Laboratory, has_hosts: bool) -> str:
+    """Return what there is, and what to try."""
+    addresses = ", ".join(f"{host.name} {host.ipv4}" for host in fabric.hosts.values())
+    on_hosts = {}
+    if has_hosts:
+        first, last = next(iter(fabric.hosts)), [*fabric.hosts.values()][-1].ipv4
+        on_hosts["hosts"] = f"host NAME COMMAND, or host NAME for a shell, as host {first} ping {last}: {addresses}"
+        if absent := not_installed():
+            on_hosts["missing"] = absent
+    shows = bool(entry_points(group="echelon.pages"))
+    lines = {
+        "fabric": f"{fabric.name}: {len(fabric.switches)} switches, {len(fabric.hosts)} hosts, all ready",
+        "page": f"{started.page}/" if shows else "not installed (pip install echelon-web)",
+        "try": "echelon status; echelon job submit FILE --wait; echelon plan show; echelon switch show NAME",
+        **on_hosts,
+        "switches": ", ".join(f"{name} {switch.address}" for name, switch in started.switches.items()),
+        "logs": f"{started.directory}, until the end",
+        "end": "exit, or Ctrl-D",
+    }
+    return "\n".join(f"{name:<9} {text}" for name, text in lines.items())
+
+
+def not_installed() -> str:
+    """Return which suggested commands are not installed, and what to install; nothing if all are there."""
+    return ", ".join(
+        f"{command} is not installed (apt-get install {package})"
+        for command, package in _SUGGESTED.items()
+        if shutil.which(command) is None
+    )

@@ -1,0 +1,281 @@
+"""`echelon run`: a scenario under several policies, compared."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from echelon.cli import tables
+from echelon.cli.compilers import slow_code
+from echelon.cli.progress import ShownProgress
+from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail, fraction
+from echelon.switches.targets import DEFAULT_TARGET, UNRANKED_TARGET
+from echelon_lab import FLUID, PRIVATE, VIRTUAL
+from echelon_lab.commands import outcomes
+
+if TYPE_CHECKING:
+    from echelon_lab.hosts.workers.others import MakeWorkers
+    from echelon_lab.scenarios.scenario import PolicyChoice, Scenario
+
+
+def run(
+    scenario: Annotated[Path, typer.Argument(help="The scenario file.", metavar="SCENARIO.yaml")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", help="The directory for results.json, report.md and pictures.", metavar="DIRECTORY"
+        ),
+    ],
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help=f"The target to run on: {FLUID} (without switches), or a target.",
+            show_default=f"{DEFAULT_TARGET}; {UNRANKED_TARGET} where hosts rank",
+        ),
+    ] = None,
+    ranking_at: Annotated[
+        str | None,
+        typer.Option(
+            help="switches: they rank packets. hosts: senders do, and switches serve queues by code point.",
+            metavar="WHERE",
+            show_default="what the target does",
+        ),
+    ] = None,
+    fabric: Annotated[
+        str,
+        typer.Option(
+            "--on",
+            metavar="HOSTS",
+            help="virtual: in virtual time, in this process. namespaces, mininet: real sockets in real time, on hosts "
+            "and switches that exist only for the run (needs root).",
+        ),
+    ] = "virtual",
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Run this policy, e.g. fair or 'echelon(order=setf)', instead of the scenario's; repeatable."
+        ),
+    ] = None,
+    ideal: Annotated[
+        bool,
+        typer.Option(
+            "--ideal",
+            help="With --target fluid: run each policy a second time with the rates that it would ideally give, "
+            "as if switches had a queue for each flow.",
+        ),
+    ] = False,
+    scale: Annotated[
+        str | None,
+        typer.Option(
+            help="Multiply all rates and sizes by this, e.g. 1/1000: as many times fewer packets, the same loads.",
+            metavar="FRACTION",
+        ),
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask before a run on packets that will take more than ten minutes.")
+    ] = False,
+    as_json: tables.AsJson = False,
+) -> None:
+    """Run a scenario under each of its policies, and compare them.
+
+    An interrupted run keeps the policies that have finished; the same command goes on from there.
+
+    Example: echelon run scenario.yaml --policy fair --policy echelon -o results
+    """
+    with one_line_errors(
+        str(scenario), "interrupted; finished policies are kept, run the same command again to continue"
+    ):
+        _run(scenario, out, fabric, _target(target, ranking_at), policy or [], ideal, scale, yes, as_json)
+
+
+@contextmanager
+def one_line_errors(file: str, interrupted: str) -> Iterator[None]:
+    """Turn errors that are not faults of the program into one line on standard error and an exit status.
+
+    `interrupted` is what is said after Ctrl-C.
+    """
+    from echelon.model.documents import DocumentError
+    from echelon.model.errors import RunError
+    from echelon.planning.policies import PlanError
+    from echelon.switches.lowering.lower import LoweringError
+
+    try:
+        yield
+    except DocumentError as error:
+        fail(str(error), BAD_INPUT)
+    except (PlanError, LoweringError) as error:
+        fail(f"{file}: {error}", BAD_INPUT)
+    except RunError as error:
+        fail(f"{file}: {error}", FAILED)
+    except KeyboardInterrupt:
+        fail(interrupted, INTERRUPTED)
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Refuse a directory that cannot be written to, as a mistake of the command line."""
+    from echelon.model.documents import DocumentError
+
+    try:
+        yield
+    except OSError as error:
+        path = error.filename or out
+        raise DocumentError("--out", str(path), f"{error.strerror or error} (name a directory to write to)") from None
+
+
+def _run(
+    file: Path,
+    out: Path,
+    fabric: str,
+    target: str,
+    policies: list[str],
+    ideal: bool,
+    scale: str | None,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    from echelon.cli.watch import shown_below
+    from echelon.switches.targets import TARGETS
+    from echelon_lab.run import compare, ideal_place, place
+    from echelon_lab.scenarios.results import summary
+    from echelon_lab.scenarios.scenario import load_scenario
+
+    runner = place(fabric, target)
+    ideal_runner = ideal_place(target) if ideal else None
+    progress = ShownProgress(if_long=slow_code(), computes=fabric == VIRTUAL)
+    with progress:
+        progress.stage(f"reading {file.name}")
+        scenario = load_scenario(file)
+    if policies:
+        scenario = replace(scenario, policies=tuple(dict.fromkeys(policy_choice(text) for text in policies)))
+    if scale is not None:
+        scenario = _scaled(scenario, scale, fabric)
+    if fabric == VIRTUAL and target != FLUID:
+        _estimate(scenario, target, yes)
+    with _writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    if fabric in PRIVATE:
+        from echelon_lab.hosts.workers.others import maker_of
+
+        in_private(maker_of(scenario))
+    if target != FLUID and (limits := TARGETS[target].limits):
+        typer.echo(f"target {target}: {limits}", err=True)
+    with progress, _writing(out):
+        comparison = compare(
+            scenario,
+            target,
+            runner(partial(shown_below, progress), progress),
+            ideal_runner,
+            keep=out,
+            settings={"fabric": fabric},
+            progress=progress,
+            to_write=True,
+        )
+        files = comparison.write(out, progress)
+    drawn = any(path.suffix == ".png" for path in files)
+    if not drawn:
+        typer.echo(
+            f"no picture in a file: matplotlib is not installed (run: pip install 'echelon-p4[plot]', and then the "
+            f"same command or echelon plot {out} -o {out})",
+            err=True,
+        )
+    if as_json:
+        tables.show_json({**summary(comparison.results), "files": files})
+        return
+    outcomes.show(comparison.results, scenario)
+    if not drawn:
+        from echelon_lab.plots.measured import MeasuredRun
+        from echelon_lab.plots.terminal import timeline
+
+        typer.echo(timeline(MeasuredRun(comparison.results["results"])))
+    for path in files:
+        typer.echo(path)
+
+
+def _target(target: str | None, ranking_at: str | None) -> str:
+    """Return the target, which has to rank where `ranking_at` says. Raise `DocumentError`."""
+    from echelon.model.documents import DocumentError, suggestion
+    from echelon.switches.targets import TARGETS
+
+    defaults = {"switches": DEFAULT_TARGET, "hosts": UNRANKED_TARGET}
+    if ranking_at is None:
+        return target or DEFAULT_TARGET
+    if ranking_at not in defaults:
+        reason = f"'{ranking_at}' is no place where packets are ranked ({suggestion(ranking_at, defaults)})"
+        raise DocumentError("--ranking-at", "", reason)
+    if target is None or target not in (FLUID, *TARGETS):
+        return target or defaults[ranking_at]
+    if (target == FLUID or TARGETS[target].ranks) != (ranking_at == "switches"):
+        who = "hosts rank" if ranking_at == "switches" else "switches rank"
+        reason = f"with --target {target}, {who} packets (leave out --target, or --ranking-at)"
+        raise DocumentError("--ranking-at", "", reason)
+    return target
+
+
+def _scaled(scenario: Scenario, scale: str, fabric: str) -> Scenario:
+    from echelon.model.documents import DocumentError
+    from echelon_lab.scenarios.scale import scaled
+
+    if fabric != VIRTUAL:
+        reason = f"goes with --on {VIRTUAL} only (write the smaller rates and sizes into the scenario)"
+        raise DocumentError("--scale", "", reason)
+    smaller = scaled(scenario, fraction("--scale", scale))
+    typer.echo(smaller.changes, err=True)
+    return smaller.scenario
+
+
+def _estimate(scenario: Scenario, target: str, yes: bool) -> None:
+    """Estimate a long run on packets, and ask whether to continue. Raise `DocumentError` if there is no answer."""
+    from echelon.model.documents import DocumentError
+    from echelon_lab.run import LONG_S, estimate
+
+    expected = estimate(scenario, target)
+    if expected.duration_s < LONG_S:
+        return
+    typer.echo(expected.text, err=True)
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise DocumentError("--yes", "", "is missing (add it to run for that long, or --scale for fewer packets)")
+    typer.confirm("Go on?", abort=True, err=True)
+
+
+def in_private(workers: MakeWorkers | None = None, *, terminal: bool = False) -> None:
+    """Return only inside private namespaces. Outside, run this command line again in namespaces of its own, and end as
+    that run does.
+
+    `workers` prepare for it; `terminal` is that of `run_inside`. Raise `RunError` if that is impossible.
+    """
+    from contextlib import nullcontext
+
+    from echelon.model.errors import RunError
+    from echelon_lab.hosts import sandbox
+
+    if sandbox.inside():
+        if workers is not None:
+            workers.in_sandbox()
+        return
+    if (why := sandbox.missing()) is not None:
+        raise RunError(why)
+    with nullcontext() if workers is None else workers.around_sandbox():
+        status = sandbox.run_inside([sys.executable, "-Pm", "echelon", *sys.argv[1:]], terminal=terminal)
+    raise typer.Exit(status)
+
+
+def policy_choice(text: str) -> PolicyChoice:
+    """Return the policy that `text` names, as ``name`` or ``name(parameter=value, ...)``. Raises `DocumentError`."""
+    from echelon.model.documents import DocumentError
+    from echelon.planning.policies import PolicyChoiceError
+    from echelon_lab.scenarios.scenario import PolicyChoice
+
+    try:
+        return PolicyChoice.parse(text)
+    except PolicyChoiceError as error:
+        raise DocumentError("--policy", "", str(error)) from None

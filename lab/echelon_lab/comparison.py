@@ -1,0 +1,228 @@
+"""The outcome of a scenario under several policies: runs, results, data frames and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from echelon.model.errors import CodedError
+from echelon.model.extras import how_to_install
+from echelon.model.progress import UNSEEN, CommandProgress, Phase
+from echelon_lab import plots
+from echelon_lab.scenarios import report, results
+from echelon_lab.scenarios.results import PolicyRun, Results
+from echelon_lab.scenarios.scenario import Scenario
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RESULTS, NETWORK, REPORT = "results.json", "network.json", "report.md"
+PICTURES = ("summary", "timeline")
+"""The kinds of pictures that every run gets."""
+
+KEEPING, WRITING = "keep", "write"
+RECORDS, DRAWING = "records", "draw"
+KEPT_RECORD_S = 6e-6
+WRITTEN_RECORD_S = 12e-6
+"""What it takes to keep, and to write, a record of a flow or a compute unit until a command has measured it itself:
+of `mixed_leaf_spine`, 510,000 expected records took 3.1 s and 7.2 s of a processor."""
+FILE_S = 0.1
+"""What it takes besides to have a file on the disk."""
+DRAWN_S = 1.5
+"""The same for a picture, or for the import of matplotlib with it."""
+
+
+def expected_iterations(scenario: Scenario, alone_s: Mapping[str, Fraction]) -> dict[str, Fraction]:
+    """Return about how many iterations each job does if all are as fast as alone."""
+    if scenario.until != "all-done":
+        return dict.fromkeys(alone_s, Fraction(scenario.iterations))
+    length_s = scenario.iterations * max(alone_s.values())
+    return {job: length_s / job_alone_s for job, job_alone_s in alone_s.items()}
+
+
+def expected_records(scenario: Scenario, alone_s: Mapping[str, Fraction]) -> float:
+    """Return about how many flows and compute units a run under one policy records."""
+    iterations = expected_iterations(scenario, alone_s)
+    return sum(float(iterations[job.name]) * (len(job.computes) + len(job.flows)) for job in scenario.jobs)
+
+
+def writing_phases(records: float) -> Iterator[Phase]:
+    """Yield the phases of `PolicyComparison.write`, of so many records."""
+    cost_s = FILE_S + records * WRITTEN_RECORD_S
+    yield Phase(WRITING, RECORDS, cost_s, cost_s)
+    if _can_draw():
+        yield from (Phase(kind, DRAWING, 1, DRAWN_S) for kind in PICTURES)
+
+
+def _can_draw() -> bool:
+    try:
+        return find_spec("matplotlib") is not None
+    except ImportError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """The outcome of one job under one policy. Times are in seconds."""
+
+    job: str
+    policy: str
+    iteration_times_s: tuple[float, ...]
+    """Durations of the finished iterations, in order."""
+    alone_iteration_s: float
+    """The least that an iteration can take without other jobs and packets (`echelon.planning.fluid.least`)."""
+    mean_slowdown: float
+    """Mean iteration time divided by `alone_iteration_s`."""
+    tardiness_s: Mapping[str, tuple[float, ...]]
+    """Tardiness by EchelonFlow, one for each finished iteration."""
+
+    @property
+    def mean_iteration_s(self) -> float:
+        """Return the mean duration of the finished iterations."""
+        return sum(self.iteration_times_s) / len(self.iteration_times_s)
+
+
+@dataclass(frozen=True)
+class PolicyComparison:
+    """A scenario's runs under several policies. It iterates over the outcomes, policy by policy and job by job."""
+
+    scenario: Scenario
+    target: str
+    runs: Mapping[str, PolicyRun]
+    """Runs by label of the policy, in the scenario's order. The first is the one that others are compared with."""
+    alone_s: Mapping[str, Fraction]
+    """Seconds that an iteration of each job takes alone at least, by job."""
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Return the labels of the policies."""
+        return tuple(self.runs)
+
+    @cached_property
+    def results(self) -> Results:
+        """Return the document that ``results.json`` holds (`echelon_lab.scenarios.results`).
+
+        Raises `RunError` for a job that has finished no iteration.
+        """
+        return results.assemble(self.scenario, self.target, self.runs, self.alone_s)
+
+    def __iter__(self) -> Iterator[JobOutcome]:
+        for policy in self.runs:
+            for job in self.scenario.jobs:
+                yield self.outcome(policy, job.name)
+
+    def outcome(self, policy: str, job: str) -> JobOutcome:
+        """Return the outcome of `job` under `policy`. Raises `KeyError` for one that was not run, and as `results`."""
+        of = self.results["results"][policy]["jobs"][job]
+        return JobOutcome(
+            job,
+            policy,
+            tuple(of["iteration_times_s"]),
+            of["alone_iteration_s"],
+            of["mean_slowdown"],
+            {name: tuple(h["tardiness_s"]) for name, h in of["echelonflows"].items()},
+        )
+
+    def iterations(self) -> pd.DataFrame:
+        """Return a row for each finished iteration: policy, job, iteration (from 1), time_s and slowdown."""
+        rows = [
+            (of.policy, of.job, number, time_s, time_s / of.alone_iteration_s)
+            for of in self
+            for number, time_s in enumerate(of.iteration_times_s, start=1)
+        ]
+        return _frame(rows, "policy", "job", "iteration", "time_s", "slowdown")
+
+    def jobs(self) -> pd.DataFrame:
+        """Return a row for each policy and job: its mean and alone iteration times, its mean slowdown, the change of
+        the mean against the first policy in percent, and the mean tardiness of its EchelonFlows."""
+        rows = []
+        first = self.policies[0]
+        for of in self:
+            tardiness = [value for values in of.tardiness_s.values() for value in values]
+            change = report.change_percent(self.outcome(first, of.job).mean_iteration_s, of.mean_iteration_s)
+            mean_tardiness = sum(tardiness) / len(tardiness) if tardiness else None
+            rows.append(
+                (
+                    of.policy,
+                    of.job,
+                    len(of.iteration_times_s),
+                    of.mean_iteration_s,
+                    of.alone_iteration_s,
+                    of.mean_slowdown,
+                    change,
+                    mean_tardiness,
+                )
+            )
+        columns = ("iterations", "mean_s", "alone_s", "mean_slowdown", "change_percent", "mean_tardiness_s")
+        return _frame(rows, "policy", "job", *columns)
+
+    def flows(self) -> pd.DataFrame:
+        """Return a row for each flow of each finished iteration: policy, job, and the keys of ``flows`` in
+        ``results.json``."""
+        rows = [
+            {"policy": policy, "job": job, **flow}
+            for policy, of in self.results["results"].items()
+            for job, measured in of["jobs"].items()
+            for flow in measured["flows"]
+        ]
+        return _frame(rows)
+
+    def report(self, pictures: Sequence[str | Path] = (), notes: Sequence[str] = ()) -> str:
+        """Return the report as Markdown, with `pictures`, files next to it, and notes on what these leave out."""
+        return report.write(self.scenario, self.results, self.runs, [Path(file).name for file in pictures], notes)
+
+    def plot(self, kind: str, directory: str | Path, width: str = "text") -> tuple[list[Path], list[str]]:
+        """Draw a kind of picture (`echelon plot`) as PNG. Return the files, and what they leave out.
+
+        Raise `ImportError` without matplotlib, `DocumentError` for an unknown kind, and `OSError`.
+        """
+        selection = plots.Excerpt(most_pages=1)
+        run = plots.MeasuredRun(self.results["results"], results.network_document(self.scenario, self.runs))
+        return plots.draw(run, kind, selection, Path(directory), width=width), selection.notes
+
+    def write(self, directory: str | Path, progress: CommandProgress = UNSEEN) -> tuple[Path, ...]:
+        """Write ``results.json``, ``network.json``, ``report.md`` and, with matplotlib, pictures.
+
+        Return their paths. `progress` is told of a stage, and of the phases of `writing_phases`.
+
+        Raises `OSError` if the directory cannot be written to.
+        """
+        out = Path(directory)
+        out.mkdir(parents=True, exist_ok=True)
+        progress.stage("writing", 3 + len(PICTURES) * _can_draw(), "files")
+        progress.begin(WRITING)
+        texts: dict[str, Callable[[], str]] = {
+            RESULTS: lambda: results.to_text(self.results),
+            NETWORK: lambda: results.network_text(self.scenario, self.runs),
+        }
+        for name, text in texts.items():
+            progress.doing(f"writing {name}")
+            (out / name).write_text(text(), encoding="utf-8")
+            progress.done()
+        pictures: list[Path] = []
+        notes: list[str] = []
+        with suppress(ImportError):
+            for kind in PICTURES:
+                progress.doing(f"drawing {kind}")
+                progress.begin(kind)
+                files, left_out = self.plot(kind, out)
+                progress.done()
+                pictures += files
+                notes += [f"{kind}: {note}" for note in left_out]
+        progress.doing(f"writing {REPORT}")
+        (out / REPORT).write_text(self.report(pictures, notes), encoding="utf-8")
+        return (out / RESULTS, out / NETWORK, out / REPORT, *pictures)
+
+
+def _frame(rows: list[Any], *columns: str) -> pd.DataFrame:
+    try:
+        import pandas as pd
+    except ModuleNotFoundError as error:
+        raise CodedError(how_to_install(error) or str(error)) from None
+    return pd.DataFrame(rows, columns=list(columns) or None)

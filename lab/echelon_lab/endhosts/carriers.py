@@ -1,0 +1,507 @@
+"""The carriers of a job's flows from host to host: the shim's own transport, or connections that stay open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import entry_points
+from typing import Protocol
+
+from echelon.model.errors import RunError
+from echelon.model.fabric.model import Fabric
+from echelon.model.jobs.analysis import connections
+from echelon.model.jobs.graph import Flow, FlowKey, Job
+from echelon.planning.paths import Paths, packets_held
+from echelon.planning.rankings.base import Ranking
+from echelon.switches.lowering.identity import SegmentIdentity, ShimIdentity
+from echelon.switches.lowering.trees import JobTree
+from echelon.switches.targets.virtual import CONNECTION, Clock, Interfaces, Nic, Urgency
+from echelon_lab.endhosts.agreement import Agreement, FlowUrgency, SentBytes, acknowledgement_urgency
+from echelon_lab.endhosts.native import NativeEnds, NativeFlow, new_tally, tally_of
+from echelon_lab.endhosts.ranks import CONTROL, HostRanks
+from echelon_lab.endhosts.roce.frames import ROCE_PORT_BYTES, QueuePairAddress
+from echelon_lab.endhosts.roce.queue_pair import PairSettings
+from echelon_lab.endhosts.roce.stack import PairConnection, RoceStack
+from echelon_lab.endhosts.shim import (
+    DISCARD_PORT_BYTES,
+    HEADER_BYTES,
+    MAX_REMAINING,
+    UDP_DESTINATION,
+    UDP_SOURCE,
+    UNSTAMPED,
+    AckSegment,
+    DataSegment,
+    FlowAddress,
+    PacketTally,
+    ShimFrames,
+    flow_key,
+    headers,
+    read_frame,
+    with_code_point,
+)
+from echelon_lab.endhosts.tcp.frames import TcpAddress
+from echelon_lab.endhosts.tcp.native import NativeConnection, NativeTcp, TcpCounters
+from echelon_lab.endhosts.tcp.native import tally_of as tcp_tally_of
+from echelon_lab.endhosts.tcp.newreno import Aggressiveness
+from echelon_lab.endhosts.tcp.sender import MAX_TIMEOUTS, TcpSettings, TcpTally
+from echelon_lab.endhosts.tcp.stack import Connection, TcpStack
+from echelon_lab.endhosts.transport import NS_PER_S, FlowEnds, FlowReceiver, FlowSender
+from echelon_lab.scenarios.scenario import Congestion, Transport
+
+
+class PacedNic:
+    """A network interface that sends at no more than `rate_bps`."""
+
+    def __init__(self, clock: Clock, nic: Nic, rate_bps: int) -> None:
+        self._clock = clock
+        self._nic = nic
+        self._rate_bps = rate_bps
+        self._free_ns = 0
+
+    def send(self, data: bytes, urgency: Urgency | None = None) -> None:
+        """Send a frame when the frames before it have had their time."""
+        now_ns = self._clock.now_ns
+        start_ns = max(now_ns, self._free_ns)
+        self._free_ns = start_ns - (-len(data) * 8 * NS_PER_S // self._rate_bps)
+        if start_ns == now_ns:
+            self._nic.send(data, urgency)
+        else:
+            self._clock.at(start_ns, self._nic.send, data, urgency)
+
+
+@dataclass(slots=True)
+class BackgroundStats:
+    """Packets of one background sender."""
+
+    sent_packets: int = 0
+    received_packets: int = 0
+
+
+class HostStack:
+    """The senders and receivers of one host. It takes the frames that arrive there."""
+
+    __slots__ = ("_background", "agreement", "flows", "nic", "of_trees", "ranks", "roce", "sent", "tcp")
+
+    def __init__(self, host: str, clock: Clock, nic: Nic) -> None:
+        self.nic = nic
+        self.flows = FlowEnds(host, clock)
+        """Ends of the flows with a shim."""
+        self.agreement = Agreement(clock)
+        """The host's knowledge about the iterations of those flows' jobs."""
+        self.sent = SentBytes()
+        """The bytes that those flows have sent."""
+        self.ranks: HostRanks | None = None
+        """What marks those flows with their ranks; None: switches rank."""
+        self.tcp = TcpStack(clock, nic)
+        """Ends of the TCP connections."""
+        self.roce = RoceStack(clock, nic)
+        """The queue pairs."""
+        self._background: dict[bytes, BackgroundStats] = {}
+        self.of_trees: dict[bytes, Callable[[int, bytes], None]] = {}
+        """What takes the frames to a UDP port, which flows over trees use."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether the host is silent: it neither sends nor receives any more."""
+        return self.tcp.closed
+
+    def close(self) -> None:
+        """Fall silent."""
+        self.flows.closed = True
+        self.tcp.closed = True
+        self.roce.closed = True
+
+    def count(self, src_port: bytes, stats: BackgroundStats) -> None:
+        """Count background packets that arrive from `src_port` in `stats`."""
+        self._background[src_port] = stats
+
+    def deliver(self, now_ns: int, frame: bytes) -> None:
+        """Take a frame that has arrived, or ignore it if it is for no receiver here."""
+        if self.tcp.closed:
+            return
+        if self.of_trees and (receiver := self.of_trees.get(frame[UDP_DESTINATION])) is not None:
+            receiver(now_ns, frame)
+            return
+        found = read_frame(frame)
+        if found is not None:
+            key, segment, stamp = found
+            if stamp != UNSTAMPED:
+                self.agreement.hear(key, stamp)
+            self.flows.deliver(now_ns, key, segment)
+        elif self.tcp.deliver(now_ns, frame):
+            return
+        elif (port := frame[UDP_DESTINATION]) == ROCE_PORT_BYTES:
+            self.roce.deliver(now_ns, frame)
+        elif port == DISCARD_PORT_BYTES:
+            stats = self._background.get(frame[UDP_SOURCE])
+            if stats is not None:
+                stats.received_packets += 1
+
+
+_SHIM_PORTS = 0xC000
+_PAIR_PORTS = 0xC000
+"""The first UDP source port of RoCE: the specification advises ports from 0xC000 on."""
+
+RankingOf = Callable[[FlowKey], Ranking | None]
+"""Returns the ranking that the newest plan gives a flow."""
+
+
+def initial_window(transport: Transport, fabric: Fabric, path: Sequence[str] | None) -> int:
+    """Return how many packets a flow begins with; without a path in the plan one, unless the transport says it."""
+    if transport.initial_window_packets is not None:
+        return transport.initial_window_packets
+    return 1 if path is None else packets_held(path, fabric, transport.packet_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class HostNetwork:
+    """The hosts that flows go between, and the clock that they share."""
+
+    clock: Clock
+    fabric: Fabric
+    hosts: Mapping[str, HostStack]
+    interfaces: Mapping[str, Interfaces] = field(default_factory=dict)
+    """Those of hosts with several."""
+    ends: NativeEnds | None = None
+    """The ends of flows with a shim, if they are in C."""
+    tcp: NativeTcp | None = None
+    """The ends of TCP connections, if they are in C."""
+
+    def connect(
+        self,
+        between: tuple[str, str],
+        ports: tuple[int, int],
+        settings: TcpSettings,
+        counters: TcpCounters,
+        on_lost: Callable[[], None],
+        on_gone: Callable[[], None] | None = None,
+    ) -> Connection | NativeConnection:
+        """Return a TCP connection between two hosts that is not open yet (`Connection`)."""
+        if self.tcp is not None:
+            return self.tcp.connect(between, ports, settings, counters, on_lost, on_gone)
+        src, dst = between
+        address = self.address(between, ports)
+        return Connection(self.hosts[src].tcp, self.hosts[dst].tcp, address, settings, on_lost, counters, on_gone)
+
+    def new_tcp_counters(self) -> TcpCounters:
+        """Return counters for connections."""
+        return TcpTally() if self.tcp is None else self.tcp.new_counters()
+
+    def has(self, between: tuple[str, str], ports: tuple[int, int]) -> bool:
+        """Return whether there is a TCP connection between these ports of two hosts."""
+        if self.tcp is not None:
+            return self.tcp.has(between, ports)
+        return self.hosts[between[1]].tcp.has(self.address(between, ports))
+
+    def address(self, between: tuple[str, str], ports: tuple[int, int]) -> TcpAddress:
+        """Return the address of a connection."""
+        source, destination = self.fabric.hosts[between[0]], self.fabric.hosts[between[1]]
+        return TcpAddress(source.mac, destination.mac, source.ipv4, destination.ipv4, *ports)
+
+    def assign(self, path: Sequence[str], there: bytes, back: bytes) -> None:
+        """Send a connection, and what comes back, over the links that its path has at its hosts."""
+        for host, switch, connection in ((path[0], path[1], there), (path[-1], path[-2], back)):
+            if host in self.interfaces:
+                self.interfaces[host].assign(connection, switch)
+
+
+class ShimCarrier:
+    """Each flow with a sender and a receiver of its own (`endhosts.transport`), and the shim in every packet.
+
+    If `ranking` tells the rankings of flows, a host sends acknowledgements first, and then its most urgent flows.
+    Otherwise it sends packet by packet, as they come. `paths` are those of the flows in the plan, which
+    say by which links of its hosts a flow goes, and how many packets it begins with if the transport leaves it open.
+
+    Raises `RunError` for a flow that is too long for the shim.
+    """
+
+    def __init__(
+        self,
+        network: HostNetwork,
+        job: Job,
+        identities: Mapping[str, ShimIdentity],
+        transport: Transport,
+        retransmit_after_ns: int,
+        *,
+        paced: bool = False,
+        ranking: RankingOf | None = None,
+        paths: Paths | None = None,
+    ) -> None:
+        for flow in job.flows:
+            if flow.size_bytes > MAX_REMAINING:
+                raise RunError(
+                    f"job {job.name}: flow {flow.name} has {flow.size_bytes} bytes, but senders can count only "
+                    f"{MAX_REMAINING} (make the job's data smaller)"
+                )
+        self._tally = PacketTally()
+        self._network = network
+        self._job = job.name
+        self._transport = transport
+        self._retransmit_after_ns = retransmit_after_ns
+        self._paced = paced
+        self._ranking = ranking
+        paths, fabric = paths or {}, network.fabric
+        # Senders that are told their rates need no window to begin with.
+        begins = {} if paced else paths
+        self._initial = {flow.name: initial_window(transport, fabric, begins.get(flow.name)) for flow in job.flows}
+        self._keys: dict[str, tuple[str, bytes]] = {}
+        """The source host and the key of each flow's last iteration."""
+        self._addresses = {flow.name: self._address(flow, identities[flow.name]) for flow in job.flows}
+        for name, path in paths.items() if network.interfaces else ():
+            address = self._addresses[name]
+            network.assign(path, *(headers(of, HEADER_BYTES)[CONNECTION] for of in (address, address.reversed())))
+        self._native: dict[str, NativeFlow] = {}
+        if network.ends is not None:
+            self._counters = new_tally(network.ends)
+            self._native = {flow.name: self._in_c(network.ends, flow) for flow in job.flows}
+
+    @property
+    def tally(self) -> PacketTally:
+        """The counts of the job's packets."""
+        return tally_of(self._counters) if self._native else self._tally
+
+    def open(self) -> None:
+        """Do nothing, because there are no connections."""
+
+    def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None:
+        """Send a flow now; call `on_complete` when its last byte has arrived.
+
+        Flows of an iteration start after all flows of the one before have arrived.
+        """
+        ranking = None if self._ranking is None else self._ranking((self._job, flow.name))
+        if self._native:
+            self._native[flow.name].start(iteration, on_complete, ranking)
+            return
+        address = self._addresses[flow.name]
+        epoch = iteration % 256
+        key = flow_key(epoch, address.job, address.flow)
+        size_bytes, transport = flow.size_bytes, self._transport
+        packet_bytes, window = transport.packet_bytes, transport.window_packets
+        frames = ShimFrames(address, epoch, packet_bytes)
+        source, destination = self._network.hosts[flow.src], self._network.hosts[flow.dst]
+
+        # Looked up once: these run for every packet.
+        send, data = source.nic.send, frames.data
+        answer, ack = destination.nic.send, frames.ack
+        known_there, known_here = destination.agreement.stamp, source.agreement.stamp
+
+        urgency = answer_urgency = None
+        if ranking is not None:
+            now_ns = self._network.clock.now_ns
+            urgency = FlowUrgency(source.agreement, source.sent, key, ranking, now_ns, size_bytes)
+            answer_urgency = acknowledgement_urgency
+
+        ranks, clock = source.ranks, self._network.clock
+        marks_answers = destination.ranks is not None
+
+        def transmit(segment: DataSegment) -> None:
+            stamp = known_here(key)
+            if ranks is None:
+                send(data(segment, stamp), urgency)
+            else:
+                code_point, stamp = ranks.mark(clock.now_ns, key, segment, stamp)
+                send(with_code_point(data(segment, stamp), code_point), urgency)
+            if urgency is not None:
+                urgency.sent(segment)
+
+        def acknowledge(segment: AckSegment) -> None:
+            frame = ack(segment, known_there(key))
+            answer(with_code_point(frame, CONTROL) if marks_answers else frame, answer_urgency)
+
+        receiver = FlowReceiver(size_bytes, packet_bytes, window, self._tally)
+        destination.flows.receive(key, receiver, acknowledge, on_complete)
+        after_ns, initial = self._retransmit_after_ns, self._initial[flow.name]
+        sender = FlowSender(size_bytes, packet_bytes, window, after_ns, self._tally, initial=initial)
+        what = f"{self._described(flow)} in iteration {iteration}"
+        self._keys[flow.name] = flow.src, key
+        source.flows.send(key, sender, transmit, what, paced=self._paced)
+
+    def pace(self, flow: str, rate_Bps: float | None) -> None:  # noqa: N803
+        """Send a flow that is under way at this rate from now on, in bytes per second; None: no limit."""
+        if self._native:
+            self._native[flow].pace(rate_Bps)
+        elif flow in self._keys:
+            host, key = self._keys[flow]
+            self._network.hosts[host].flows.pace(key, rate_Bps)
+
+    def _described(self, flow: Flow) -> str:
+        return f"job {self._job}: flow {flow.name} from {flow.src} to {flow.dst}"
+
+    def _in_c(self, ends: NativeEnds, flow: Flow) -> NativeFlow:
+        return NativeFlow(
+            ends,
+            self._described(flow),
+            (flow.src, flow.dst),
+            self._addresses[flow.name],
+            flow.size_bytes,
+            self._transport,
+            self._initial[flow.name],
+            self._retransmit_after_ns,
+            self._counters,
+            self._paced,
+        )
+
+    def _address(self, flow: Flow, identity: ShimIdentity) -> FlowAddress:
+        # All connections of a job have one source port, whatever the flow.
+        port = _SHIM_PORTS | identity.job & 0x3FFF
+        source, destination = self._network.fabric.hosts[flow.src], self._network.fabric.hosts[flow.dst]
+        return FlowAddress(
+            source.mac, destination.mac, source.ipv4, destination.ipv4, port, identity.job, identity.flow
+        )
+
+
+class ConnectionCarrier:
+    """One connection, over TCP or RoCE, from each worker to each that it sends to, open from the beginning to the
+    end.
+
+    A connection carries its flows in the order of `echelon.model.jobs.analysis.connections`, the same in every
+    iteration: that is how switches tell them apart. A flow that is ready before one that precedes it waits for that
+    one's start. What has no place in `settings`, those of TCP, is in `transport`.
+    """
+
+    def __init__(
+        self,
+        network: HostNetwork,
+        job: Job,
+        identities: Mapping[str, SegmentIdentity],
+        settings: TcpSettings,
+        transport: Transport,
+        paths: Paths | None = None,
+    ) -> None:
+        is_roce = any(identity.mtu is not None for identity in identities.values())
+        self._counters: TcpCounters = TcpTally() if is_roce else network.new_tcp_counters()
+        self._network = network
+        self._job = job.name
+        self._lines: dict[str, _Line] = {}
+        fabric = network.fabric
+        for (src, dst), flows in connections(job).items():
+            identity = identities[flows[0].name]
+            source, destination = fabric.hosts[src], fabric.hosts[dst]
+            sender, receiver = network.hosts[src], network.hosts[dst]
+            ends = source.mac, destination.mac, source.ipv4, destination.ipv4
+            numbers = identity.src_port, identity.dst_port
+            on_lost = partial(self._on_lost, src, dst)
+            connection: Connection | NativeConnection | PairConnection
+            if identity.mtu is None:
+                address = network.address((src, dst), numbers)
+                there, back = address.key, address.reversed().key
+                settled = _with_congestion(settings, transport.congestion, flows)
+                connection = network.connect((src, dst), numbers, settled, self._counters, on_lost)
+            else:
+                pair = QueuePairAddress(*ends, _PAIR_PORTS | sum(numbers) & 0x3FFF, *numbers)
+                there, back = pair.connection, pair.reversed().connection
+                settings_of_pair = _pair_settings(transport, identity.mtu)
+                connection = PairConnection(sender.roce, receiver.roce, pair, settings_of_pair, on_lost, self._counters)
+            if path := (paths or {}).get(flows[0].name):
+                network.assign(path, there, back)
+            line = _Line(connection, flows)
+            self._lines |= dict.fromkeys((flow.name for flow in flows), line)
+
+    @property
+    def tally(self) -> TcpTally:
+        """Return the counts of the job's packets."""
+        return tcp_tally_of(self._counters)
+
+    def open(self) -> None:
+        """Establish all connections at once, before the job's first iteration."""
+        for line in dict.fromkeys(self._lines.values()):
+            line.connection.establish()
+
+    def start_flow(self, flow: Flow, _iteration: int, on_complete: Callable[[], None]) -> None:
+        """Send a flow now; call `on_complete` when its last byte has arrived."""
+        self._lines[flow.name].start(flow, on_complete)
+
+    def pace(self, _flow: str, _rate_Bps: float | None) -> None:  # noqa: N803
+        """Do nothing: connections have the rate that their windows find."""
+
+    def _on_lost(self, src: str, dst: str) -> None:
+        raise RunError(
+            f"job {self._job}: connection from {src} to {dst}: nothing was acknowledged through {MAX_TIMEOUTS} or more "
+            f"time-outs, the last at {self._network.clock.now_ns / NS_PER_S:.3f} s; check that packets can pass from "
+            f"{src} to its destination and back, and that its queue is served"
+        )
+
+
+def _with_congestion(settings: TcpSettings, congestion: Congestion, flows: Sequence[Flow]) -> TcpSettings:
+    """Return the settings of the connection that carries these flows in each iteration."""
+    if congestion == "newreno":
+        return settings
+    return replace(settings, aggressiveness=Aggressiveness(sum(flow.size_bytes for flow in flows)))
+
+
+def _pair_settings(transport: Transport, mtu: int) -> PairSettings:
+    timeout_ns = max(1, round(transport.retransmit_after_s * NS_PER_S))
+    return PairSettings(mtu, transport.window_packets, transport.message_bytes, timeout_ns)
+
+
+class _Line:
+    """The flows of one connection, in their order."""
+
+    __slots__ = ("_flows", "_ready", "_turn", "connection")
+
+    def __init__(self, connection: Connection | NativeConnection | PairConnection, flows: tuple[Flow, ...]) -> None:
+        self.connection = connection
+        self._flows = flows
+        self._turn = 0
+        self._ready: dict[str, Callable[[], None]] = {}
+
+    def start(self, flow: Flow, on_complete: Callable[[], None]) -> None:
+        self._ready[flow.name] = on_complete
+        while (following := self._flows[self._turn]).name in self._ready:
+            self._turn = (self._turn + 1) % len(self._flows)
+            self.connection.write(following.size_bytes, self._ready.pop(following.name))
+
+
+TREE_HOSTS = "echelon.tree_hosts"
+"""The entry-point group of what sends flows over trees of switches: a class that is made of the network, the job's name
+and its trees, and is a `TreeCarrier`."""
+
+
+class TreeCarrier(Protocol):
+    """The hosts of a job's trees."""
+
+    tally: PacketTally
+
+    def open(self) -> None: ...
+    def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None: ...
+
+
+def tree_carrier(network: HostNetwork, job: str, trees: Sequence[JobTree]) -> TreeCarrier:
+    """Return the hosts of a job's trees. Raise `RunError` if no plug-in has any."""
+    for entry in sorted(entry_points(group=TREE_HOSTS)):
+        made: TreeCarrier = entry.load()(network, job, trees)
+        return made
+    raise RunError(f"job {job}: no plug-in sends flows over trees of switches (use --target fluid)")
+
+
+class JobCarrier:
+    """The carrier of a job of which some flows go over trees of switches, and the others between two hosts."""
+
+    def __init__(self, trees: TreeCarrier, between: ShimCarrier | ConnectionCarrier) -> None:
+        self._trees, self._between = trees, between
+
+    @property
+    def tally(self) -> PacketTally:
+        """Return the counts of all the job's packets."""
+        one, other = self._trees.tally, self._between.tally
+        return PacketTally(
+            one.retransmitted + other.retransmitted, one.duplicate + other.duplicate, one.reordered + other.reordered
+        )
+
+    def open(self) -> None:
+        """Establish what has to be there before the job's first iteration."""
+        self._trees.open()
+        self._between.open()
+
+    def start_flow(self, flow: Flow, iteration: int, on_complete: Callable[[], None]) -> None:
+        """Send a flow now; call `on_complete` when all of it has arrived."""
+        (self._trees if flow.among else self._between).start_flow(flow, iteration, on_complete)
+
+    def pace(self, flow: str, rate_Bps: float | None) -> None:  # noqa: N803
+        """Send a flow between two hosts at this rate from now on; flows over trees have what their windows find."""
+        self._between.pace(flow, rate_Bps)
+
+
+Carrier = ShimCarrier | ConnectionCarrier | JobCarrier
+"""A carrier of one job's flows to their destinations."""

@@ -1,0 +1,264 @@
+"""The ends of flows with a shim in C (shim.c), for hosts whose network is in C: the same packets as those of
+`echelon_lab.endhosts.transport`, many times as fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ctoolchain import CSource, Loaded, load
+from echelon.model.errors import RunError
+from echelon.planning.engine import VARIABLE
+from echelon.planning.rankings.base import Overdue, Ranking, Steps
+from echelon.switches.lowering.at_hosts import HostRule
+from echelon.switches.lowering.identity import ShimIdentity
+from echelon.switches.targets.virtual import NativeClock, NetworkInC
+from echelon_lab.endhosts import shim
+from echelon_lab.endhosts.ranks import CONTROL, LEFT_SHIFT_BIAS, MEMORY_SHIFT, packed
+from echelon_lab.endhosts.shim import FlowAddress, PacketTally
+from echelon_lab.endhosts.transport import CREDIT_SEGMENTS, MAX_BACKOFF, MAX_TIMEOUTS, stuck
+from echelon_lab.scenarios.scenario import Transport
+
+__all__ = ["NativeEnds", "NativeFlow"]
+
+_FOLDER = Path(__file__).parent
+_LENGTHS_AND_CHECKSUM = (slice(16, 18), slice(24, 26), slice(38, 40))
+
+
+def load_ends(source: Path, numbers: Mapping[str, int], *more: str) -> Loaded:
+    """Return a library of ends of flows, from a C file, its header and others beside this file, with these numbers
+    defined."""
+    network, header = _read("network.h"), source.with_suffix(".h").read_text(encoding="utf-8")
+    text = "".join(f"#define {name} {number}\n" for name, number in numbers.items())
+    text += source.read_text(encoding="utf-8")
+    includes = {"network.h": network, source.with_suffix(".h").name: header}
+    includes |= {name: _read(name) for name in ("basics.h", *more)}
+    loaded = load(CSource(source.stem, text, includes), network + header)
+    assert loaded is not None, "the network in C was built by a compiler"
+    return loaded
+
+
+def network_in_c(ffi: Any, clock: NativeClock) -> Any:
+    """Return the structure that a library of ends of flows is given."""
+    given = ffi.new("network_in_c *")
+    for name in ("clock", "now_ns", "call", "tell", "send", "waits"):
+        setattr(given, name, ffi.cast(ffi.typeof(getattr(given, name)), getattr(clock, name)))
+    return given
+
+
+@cache
+def _library() -> Loaded:
+    numbers = {"STRAGGLER_FROM": shim.STRAGGLER_FROM, "MEMORY_SHIFT": MEMORY_SHIFT, "LEFT_SHIFT_BIAS": LEFT_SHIFT_BIAS}
+    return load_ends(_FOLDER / "shim.c", numbers, "ranks.h")
+
+
+def _read(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+class NativeEnds:
+    """The senders and receivers of flows with a shim at all hosts of a network in C."""
+
+    def __init__(self, network: NetworkInC, hosts: Iterable[str]) -> None:
+        self.ffi, self.library, _ = _library()
+        self.network = network
+        given = network_in_c(self.ffi, network.clock)
+        constants = {
+            "port": shim.SHIM_PORT,
+            "version_bits": shim.SHIM_VERSION << 4,
+            "alone": shim.ALONE,
+            "last": shim.LAST,
+            "ack": shim.ACK,
+            "drain": shim.DRAIN,
+            "marked_resent": shim.RESENT,
+            "marked_prompt": shim.PROMPT,
+            "memory_unit": shim.MEMORY_UNIT,
+            "straggler_from": shim.STRAGGLER_FROM,
+            "least_frame": shim.MIN_FRAME_BYTES,
+            "ack_frame": shim.ACK_BYTES,
+            "most_timeouts": MAX_TIMEOUTS,
+            "most_backoff": MAX_BACKOFF,
+            "credit_segments": CREDIT_SEGMENTS,
+        }
+        failure = network.when_told(self._fail, once=False)
+        made = self.library.shim_new(given, self.ffi.new("shim_constants *", constants), failure)
+        self._run = self.ffi.gc(not_null(made), self.library.shim_free)
+        self._flows: dict[int, NativeFlow] = {}
+        self._orders: dict[tuple[int, Ranking], tuple[Any, Any, Any]] = {}
+        """The order that a ranking gives to flows of a job, in C, with the arrays that it refers to."""
+        self._groups: dict[tuple[int, str], int] = {}
+        self.hosts: dict[str, Any] = {}
+        """The structure of each host in C."""
+        deliver, choose = (
+            self._address(self.ffi.addressof(self.library, name)) for name in ("shim_deliver", "shim_choose")
+        )
+        for name in hosts:
+            nic = self.ffi.cast("void *", network.nic(name))
+            host = self.hosts[name] = not_null(self.library.shim_add_host(self._run, nic))
+            network.receive_in_c(name, deliver, choose, self._address(host))
+
+    def rank(self, rules: Iterable[HostRule]) -> None:
+        """Have hosts rank what they send."""
+        self.library.shim_mark(self._run, CONTROL)
+        states: dict[tuple[str, str | None], int] = {}
+        for rule in rules:
+            if isinstance(shim_of := rule.identity, ShimIdentity):
+                state = states.setdefault((rule.job, rule.echelonflow), len(states))
+                host, given = self.hosts[rule.src], packed(rule)
+                if self.library.shim_rank(host, shim_of.job, shim_of.flow, state, given):
+                    raise MemoryError
+
+    def pass_on(self, host: str, receive: int, receiver: int) -> None:
+        """Give frames without a shim that arrive at a host to a function in C first (`NetworkInC.receive_in_c`)."""
+        function = self.ffi.cast("int (*)(void *, int64_t, const uint8_t *, uint32_t)", receive)
+        self.library.shim_pass_on(self.hosts[host], function, self.ffi.cast("void *", receiver))
+
+    def close(self) -> None:
+        """Let all hosts fall silent."""
+        for host in self.hosts.values():
+            self.library.shim_close(host)
+
+    def add(self, flow: NativeFlow) -> None:
+        """Keep a flow, to name it if it gets nowhere."""
+        self._flows[self._address(flow.in_c)] = flow
+
+    def told(self, callback: Callable[[], None]) -> int:
+        """Return the number by which C has this called."""
+        return self.network.when_told(callback)
+
+    def order(self, job: int, ranking: Ranking | None) -> Any:
+        """Return the order that a ranking gives to a flow of a job at its host, in C.
+
+        Raise `RunError` for one that only Python knows.
+        """
+        if ranking is None:
+            return self.ffi.NULL
+        key = job, ranking
+        if key not in self._orders:
+            self._orders[key] = self._new_order(job, ranking)
+        return self._orders[key][0]
+
+    def _new_order(self, job: int, ranking: Ranking) -> tuple[Any, Any, Any]:
+        urgency, group = ranking.at_host()
+        made = self.ffi.new("shim_order *")
+        made.highest = ranking.queues[-1]
+        made.group = 0 if group is None else self._groups.setdefault((job, group), len(self._groups) + 1)
+        match urgency:
+            case Overdue(due_s, left_s, unit_s, head_start):
+                made.kind = self.library.ORDER_OVERDUE
+                made.due_s, made.left_s, made.unit_s, made.head_start = due_s, left_s, unit_s, head_start
+                return made, None, None
+            case Steps(thresholds, values, due_s):
+                made.kind = self.library.ORDER_STEPS_OF_BYTES if due_s is None else self.library.ORDER_STEPS_OF_AGE
+                made.due_s = due_s or 0.0
+                made.steps = len(thresholds)
+                arrays = self.ffi.new("double[]", thresholds), self.ffi.new("double[]", values)
+                made.thresholds, made.values = arrays
+                return made, *arrays
+            case _:
+                name = type(ranking).__name__
+                raise RunError(f"hosts in C do not know the order of ranking {name} (set {VARIABLE}=python)")
+
+    def _fail(self) -> None:
+        flow = self._flows[self._address(self.library.shim_failed(self._run))]
+        raise RunError(stuck(flow.described, self.network.now_ns, flow.src))
+
+    def _address(self, pointer: Any) -> int:
+        return int(self.ffi.cast("uintptr_t", pointer))
+
+
+class NativeFlow:
+    """A flow, the same in every iteration."""
+
+    def __init__(
+        self,
+        ends: NativeEnds,
+        what: str,
+        between: tuple[str, str],
+        address: FlowAddress,
+        size_bytes: int,
+        transport: Transport,
+        initial: int,
+        retransmit_after_ns: int,
+        tally: Any,
+        is_paced: bool,
+    ) -> None:
+        self._ends = ends
+        self._what = what
+        self._iteration = 0
+        self.src, dst = between
+        self.in_c = ends.ffi.new("shim_flow *")
+        """The structure in C."""
+        flow = self.in_c
+        flow.source, flow.destination = ends.hosts[self.src], ends.hosts[dst]
+        flow.job, flow.flow = address.job, address.flow
+        flow.data_headers = _blank(address)
+        flow.ack_headers = _blank(address.reversed())
+        flow.size_bytes, flow.packet_bytes = size_bytes, transport.packet_bytes
+        flow.window, flow.initial = transport.window_packets, min(initial, transport.window_packets)
+        flow.retransmit_after_ns = retransmit_after_ns
+        flow.is_paced = is_paced
+        flow.tally = tally
+        ends.add(self)
+
+    @property
+    def described(self) -> str:
+        """The flow in its last iteration, for errors."""
+        return f"{self._what} in iteration {self._iteration}"
+
+    def start(self, iteration: int, on_complete: Callable[[], None], ranking: Ranking | None) -> None:
+        """Send the flow now; call `on_complete` when its last byte has arrived. Hosts send in the order of rankings."""
+        self.expect(iteration, on_complete, is_ranked=ranking is not None)
+        self.send(iteration, None, ranking)
+
+    def expect(self, iteration: int, on_complete: Callable[[], None], *, is_ranked: bool = False) -> None:
+        """Receive the flow; call `on_complete` when its last byte has arrived. A host sends acknowledgements of a
+        ranked flow first."""
+        told = self._ends.told(on_complete)
+        if self._ends.library.shim_expect(self.in_c, iteration % 256, told, is_ranked):
+            raise MemoryError
+
+    def send(self, iteration: int, on_acknowledged: Callable[[], None] | None, ranking: Ranking | None = None) -> None:
+        """Send the flow now; call `on_acknowledged`, if given, when all of it is known to have arrived."""
+        self._iteration = iteration
+        ends = self._ends
+        told = 0 if on_acknowledged is None else ends.told(on_acknowledged)
+        if ends.library.shim_send(self.in_c, iteration % 256, told, ends.order(self.in_c.job, ranking)):
+            raise MemoryError
+
+    def pace(self, rate_Bps: float | None) -> None:  # noqa: N803
+        """Send at this rate from now on, in bytes per second, if the flow is still sent; None: no limit."""
+        rate = -1.0 if rate_Bps is None else rate_Bps
+        self._ends.library.shim_pace(self.in_c, self._iteration % 256, rate)
+
+
+def knows(ranking: Ranking | None) -> bool:
+    """Return whether hosts in C know the order that a ranking gives."""
+    return ranking is None or isinstance(ranking.at_host().urgency, Steps | Overdue)
+
+
+def new_tally(ends: NativeEnds) -> Any:
+    """Return counters in C, for `tally_of`."""
+    return ends.ffi.new("uint64_t[3]")
+
+
+def tally_of(counters: Any) -> PacketTally:
+    """Return the counts of counters in C."""
+    return PacketTally(*map(int, counters))
+
+
+def _blank(address: FlowAddress) -> bytes:
+    """Return the headers of a flow's frames without lengths and checksum."""
+    made = bytearray(shim.headers(address, shim.MIN_FRAME_BYTES))
+    for part in _LENGTHS_AND_CHECKSUM:
+        made[part] = bytes(2)
+    return bytes(made)
+
+
+def not_null(pointer: Any) -> Any:
+    """Return what C has made. Raise `MemoryError` if it has not."""
+    if not pointer:
+        raise MemoryError
+    return pointer

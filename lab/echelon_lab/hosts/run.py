@@ -1,0 +1,365 @@
+"""A scenario on real hosts: sockets and switches in network namespaces, and the daemon as operators start it.
+
+It runs inside `echelon_lab.hosts.sandbox`, which makes sure that nothing outlives the run, whatever ends it. The steps:
+
+- interfaces (backends), switch processes, `echelon serve`
+- jobs registered and installed
+- workers and programs in their hosts' namespaces, a common time 0
+- iterations, records, counters
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from echelon.model.errors import RunError
+from echelon.model.extras import plug_in
+from echelon.model.progress import UNSEEN, CommandProgress, counted
+from echelon.planning.execution import Completion
+from echelon.planning.paths import Paths
+from echelon.planning.policies.base import Policy
+from echelon.switches.lowering.at_hosts import HostRule
+from echelon.switches.processes import DIES_WITH_CALLER, NICENESS, preferred
+from echelon.switches.targets import TARGETS
+from echelon.switches.targets.launching import SwitchProcess
+from echelon_lab.endhosts import ranks as marking
+from echelon_lab.hosts import sandbox
+from echelon_lab.hosts.backends.base import BACKENDS, HostFabric
+from echelon_lab.hosts.loop import RealTimeLoop, watch_end
+from echelon_lab.hosts.serving import FABRIC_FILE, Controller, ServiceProcess, start_switches
+from echelon_lab.hosts.traffic import HostTraffic
+from echelon_lab.hosts.workers.coordination import Coordination
+from echelon_lab.hosts.workers.coordinator import (
+    Coordinator,
+    Numbers,
+    WorkerProcesses,
+    assign,
+    check_senders,
+    emulated,
+    mtu_bytes,
+    participants,
+)
+from echelon_lab.hosts.workers.others import MakeWorkers, OtherWorkers, Surroundings, maker_of
+from echelon_lab.scenarios.results import PolicyRun, SwitchStats
+from echelon_lab.scenarios.scenario import PolicyChoice, Scenario
+
+OPENING_S = 30.0
+"""Longest wait until all workers are connected."""
+PROGRAMS_S = 300.0
+"""Longest wait until all programs have done their first iterations."""
+_QUIET_S = 0.01
+_BEFORE = (*DIES_WITH_CALLER, *preferred(NICENESS))
+_QUIET_ATTEMPTS = 20
+
+Watch = Callable[[str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The resources that stand when the workers are about to start."""
+
+    directory: Path
+    """Logs and files of the run."""
+    service: ServiceProcess
+    """The service. It may be killed and started again: the switches keep forwarding."""
+    switches: Mapping[str, SwitchProcess]
+    workers: Mapping[str, int]
+    """Process ids by host."""
+
+
+def run(
+    scenario: Scenario,
+    label: str,
+    make: Callable[[], Policy],
+    progress: Callable[[str, int], None],
+    *,
+    backend: str,
+    target: str,
+    watch: Watch | None = None,
+    observe: Callable[[Standing], None] | None = None,
+    shown: CommandProgress = UNSEEN,
+) -> PolicyRun:
+    """Run `scenario` under the policy of that label, on the hosts of `backend` and switches of `target`.
+
+    `watch(url)`, of the service's API, is entered when the jobs are installed and left when they are done. `observe` is
+    called once before it. `progress(job, iteration)` is called for each finished iteration; `shown` is told what is
+    being done.
+
+    Raises `PlanError` for what the policy cannot plan, `RunError` for a run that is impossible or that broke.
+    """
+    check(scenario)
+    others = maker_of(scenario)
+    policy = _choice(scenario, label)
+    plan = make().plan(scenario.believed_jobs, scenario.fabric)
+    scenario = replace(scenario, jobs=plan.delayed(scenario.jobs))
+    with ExitStack() as stack:
+        shown.doing(f"{label}: starting {counted(len(scenario.fabric.switches), 'switch', 'switches')}")
+        directory = Path(stack.enter_context(TemporaryDirectory(prefix="run-", dir=sandbox.scratch())))
+        hosts = stack.enter_context(BACKENDS[backend](scenario.fabric, mtu_bytes(scenario)))
+        switches = _launch(stack, scenario, target, hosts, directory)
+        entries = {name: switch.entry for name, switch in switches.items()}
+        controller = Controller(directory, scenario.fabric, policy, entries, directory / "api")
+        service = stack.enter_context(ServiceProcess(controller))
+        workers = stack.enter_context(WorkerProcesses(hosts, participants(scenario), directory))
+        traffic = stack.enter_context(HostTraffic(scenario, hosts, directory / FABRIC_FILE, directory))
+        for switch in switches.values():
+            switch.wait_ready()
+        shown.doing(f"{label}: starting the controller")
+        service.wait_settled()
+        traffic.wait_ready()
+        shown.doing(f"{label}: installing {counted(len(scenario.jobs), 'job')}")
+        numbers, paths, plans = _register(service, scenario), service.paths(), service.plans()
+        rules = None
+        if not TARGETS[target].ranks:
+            rules = marking.emulated(service.ranked_at_hosts(job.name for job in emulated(scenario)))
+        if observe is not None:
+            observe(Standing(directory, service, switches, workers.pids))
+        running = _Run(scenario, progress, hosts, switches, service, workers, traffic, shown, label)
+        with nullcontext() if watch is None else watch(service.url):
+            measured = running.run(directory, numbers, paths, others, rules)
+        return replace(measured, paths=_with_observed(paths, measured), plans=plans)
+
+
+def check(scenario: Scenario) -> None:
+    """Raise `RunError` for what real hosts cannot do."""
+    if scenario.control_latency_s:
+        raise RunError(
+            "control_latency: cannot be set on real hosts, where the controller has its own latency (remove the key)"
+        )
+    if scenario.transport.congestion != "newreno":
+        raise RunError("congestion: cannot be set on real hosts, where TCP is the kernel's (remove the key)")
+    if scenario.ecn_threshold_packets is not None:
+        raise RunError("ecn_threshold: cannot be set on real switches, which have their target's own (remove the key)")
+    for host in scenario.fabric.hosts:
+        if (links := len(scenario.fabric.ports[host])) > 1:
+            raise RunError(
+                f"fabric {scenario.fabric.name}: host {host} has {links} links, but real hosts have one interface here "
+                "(run it in virtual time, or make each of its NICs a host, as echelon fabric rail-optimised does)"
+            )
+    for job in scenario.jobs:
+        if job.name not in scenario.specs:
+            raise RunError(f"job {job.name} has no job file to register with the controller (give its specification)")
+        if scenario.specs[job.name].recognition.by == "agent" and job.name not in scenario.commands:
+            raise RunError(
+                f"job {job.name} is a program ('recognition: {{by: agent}}'), and nothing says which (give its command "
+                "in 'commands' of the scenario, or run it on fluid or in virtual time)"
+            )
+    if scenario.traffic and not entry_points(group="echelon.commands", name="traffic.send"):
+        raise RunError(f"traffic {scenario.traffic[0].name}: {plug_in('echelon.commands', 'traffic.send')}")
+    check_senders(scenario)
+
+
+def _choice(scenario: Scenario, label: str) -> PolicyChoice:
+    for choice in scenario.policies:
+        if choice.label == label:
+            return choice
+    raise RunError(f"policy {label} is not one of the scenario's: the controller needs its name and parameters")
+
+
+def _launch(
+    stack: ExitStack, scenario: Scenario, target: str, hosts: HostFabric, directory: Path
+) -> Mapping[str, SwitchProcess]:
+    fabric, launcher = scenario.fabric, TARGETS[target].launcher()
+    if launcher is None:
+        raise RunError(f"target {target} does not run as a process (choose another one)")
+    return start_switches(stack, fabric, launcher, hosts.interfaces, directory, _BEFORE, scenario.queue_bytes)
+
+
+def _register(service: ServiceProcess, scenario: Scenario) -> Numbers:
+    specs = [scenario.specs[job.name].with_profile_error(scenario.profile_error) for job in scenario.jobs]
+    registered = service.register(specs)
+    return {job.name: (job.number, {flow.name: flow.number for flow in job.flows}) for job in registered}
+
+
+def _with_observed(
+    paths: Mapping[str, Mapping[str, tuple[str, ...]]], run: PolicyRun
+) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    """Return the paths of the plan's flows, and of the operations that ranks have told, which take those between their
+    hosts."""
+    out = dict(paths)
+    for job, observed in run.observed.items():
+        between = {(path[0], path[-1]): path for path in paths.get(job, {}).values()}
+        out[job] = {one.name: between[one.src, one.dst] for one in observed.operations if (one.src, one.dst) in between}
+    return out
+
+
+class _Run:
+    """A run from the moment when its workers wait for their assignments."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        progress: Callable[[str, int], None],
+        hosts: HostFabric,
+        switches: Mapping[str, SwitchProcess],
+        service: ServiceProcess,
+        workers: WorkerProcesses,
+        traffic: HostTraffic,
+        shown: CommandProgress,
+        label: str,
+    ) -> None:
+        self._scenario = scenario
+        self._progress = progress
+        self._hosts = hosts
+        self._switches = switches
+        self._service = service
+        self._workers = workers
+        self._traffic = traffic
+        self._shown = shown
+        self._label = label
+        self._loop = RealTimeLoop()
+        self._completion = Completion((job.name for job in scenario.jobs), scenario.iterations, scenario.until)
+        self._coordination = Coordination(emulated(scenario), self._completion, self._on_iteration)
+        self._awaited = {"workers"} | ({"programs"} if scenario.commands else set())
+        """What is not ready to begin yet."""
+        self._holdings: Mapping[str, tuple[int, int]] | None = None
+
+    def run(
+        self,
+        directory: Path,
+        numbers: Numbers,
+        paths: Mapping[str, Paths],
+        make_others: MakeWorkers,
+        rules: Sequence[HostRule] | None = None,
+    ) -> PolicyRun:
+        """Run to the end. The workers' coordinator listens in `directory`; by `rules`, hosts rank."""
+        control = directory / "workers"
+        before = self._packets()
+        hosts = participants(self._scenario)
+        coordinator = Coordinator(
+            self._loop,
+            control,
+            hosts,
+            self._coordination,
+            lead_s=self._traffic.lead_s,
+            on_connected=lambda: self._ready("workers", coordinator, others),
+            on_start=lambda origin_ns: self._started(origin_ns, others),
+            on_stopped=self._loop.stop,
+        )
+        others = make_others(
+            Surroundings(
+                self._scenario,
+                self._hosts,
+                self._service.url,
+                directory,
+                self._loop,
+                self._completion,
+                self._on_iteration,
+                on_ready=lambda: self._ready("programs", coordinator, others),
+                on_step=lambda: self._stop_if_done(coordinator, others),
+            )
+        )
+        with ExitStack() as stack:
+            stack.callback(coordinator.close)
+            stack.enter_context(others)
+            stack.enter_context(others.watched())
+            for switch in self._switches.values():
+                stack.callback(watch_end(self._loop, switch.pid, switch.check))
+            if self._service.pid is not None:
+                stack.callback(watch_end(self._loop, self._service.pid, self._service.check))
+            self._workers.assign(assign(self._scenario, numbers, paths, control, rules))
+            stack.enter_context(self._workers.watched(self._loop))
+            self._loop.at(self._loop.now_ns + round(OPENING_S * 1e9), _check_opened, coordinator)
+            self._loop.at(self._loop.now_ns + round(PROGRAMS_S * 1e9), self._check_programs, others)
+            if not hosts:
+                self._ready("workers", coordinator, others)
+            self._loop.run()
+        self._workers.wait()
+        flows = self._traffic.stop(max(self._coordination.end_s, others.end_s))
+        holdings = self._service.holdings() if self._holdings is None else self._holdings
+        after = self._quiet_packets()
+        return PolicyRun(
+            {**self._coordination.records, **others.records},
+            {
+                name: SwitchStats(
+                    packets_in=after[name][0] - before[name][0],
+                    packets_out=after[name][1] - before[name][1],
+                    packets_dropped=max(0, after[name][0] - before[name][0] - after[name][1] + before[name][1]),
+                    entries=holdings[name][0],
+                    digests=holdings[name][1],
+                )
+                for name in self._switches
+            },
+            self._coordination.reordered,
+            self._coordination.retransmitted,
+            traffic_flows=flows,
+            observed=others.observed,
+        )
+
+    def _ready(self, what: str, coordinator: Coordinator, others: OtherWorkers) -> None:
+        self._awaited.discard(what)
+        if self._awaited:
+            self._shown.doing(f"{self._label}: waiting for {', '.join(others.missing)} to train")
+        else:
+            self._shown.doing(f"{self._label}: running {counted(len(self._scenario.jobs), 'job')}")
+            coordinator.start()
+
+    def _started(self, origin_ns: int, others: OtherWorkers) -> None:
+        others.begin(origin_ns)
+        self._traffic.start(origin_ns)
+
+    def _stop_if_done(self, coordinator: Coordinator, others: OtherWorkers) -> None:
+        if self._completion.reached:
+            others.stop()
+            coordinator.stop()
+
+    def _check_programs(self, others: OtherWorkers) -> None:
+        if missing := others.missing:
+            said = "; ".join(f"{job}: {others.said(job)}" for job in missing)
+            raise RunError(f"jobs {', '.join(missing)}: not all ranks train after {PROGRAMS_S:g} s: {said}")
+
+    def _on_iteration(self, job: str, iteration: int) -> None:
+        self._progress(job, iteration)
+        last = self._scenario.stop_controller_after_iteration
+        reached = self._completion.common_iterations
+        if last is not None and self._holdings is None and reached >= last:
+            # Only after the workers have been told to go on.
+            self._loop.at(self._loop.now_ns, self._stop_controller)
+
+    def _stop_controller(self) -> None:
+        if self._holdings is None:
+            self._holdings = self._service.holdings()
+            self._service.kill()
+
+    def _packets(self) -> Mapping[str, tuple[int, int]]:
+        """Return the packets that went in and out, by switch, as its interfaces have counted them."""
+        counts = _interface_packets()
+        out = {}
+        for name in self._switches:
+            of_ports = [counts[interface] for interface in self._hosts.interfaces(name).values()]
+            out[name] = sum(received for received, _ in of_ports), sum(sent for _, sent in of_ports)
+        return out
+
+    def _quiet_packets(self) -> Mapping[str, tuple[int, int]]:
+        """Return the counts once nothing moves any more, or after a short time: queued packets are not drops."""
+        packets = self._packets()
+        for _ in range(_QUIET_ATTEMPTS):
+            time.sleep(_QUIET_S)
+            before, packets = packets, self._packets()
+            if before == packets:
+                break
+        return packets
+
+
+def _check_opened(coordinator: Coordinator) -> None:
+    if coordinator.missing:
+        raise RunError(
+            f"hosts {', '.join(coordinator.missing)}: their workers are not connected after {OPENING_S:g} s (check "
+            "that packets pass between them in both directions)"
+        )
+
+
+def _interface_packets() -> Mapping[str, tuple[int, int]]:
+    """Return the packets received and sent, by interface of this network namespace."""
+    out = {}
+    for line in Path("/proc/net/dev").read_text(encoding="ascii").splitlines()[2:]:
+        name, _, numbers = line.partition(":")
+        fields = numbers.split()
+        out[name.strip()] = int(fields[1]), int(fields[9])
+    return out

@@ -1,0 +1,430 @@
+"""Run a scenario under each of several policies: in virtual time in this process, or on real hosts."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from echelon.model.documents import DocumentError, suggestion
+from echelon.model.progress import RUN, SEARCH, UNSEEN, CommandProgress, Phase
+from echelon.planning.policies import PlanError, PolicyChoiceError, make_policy
+from echelon.planning.policies.base import Patient, Policy
+from echelon_lab import FLUID, VIRTUAL
+from echelon_lab.comparison import (
+    FILE_S,
+    KEEPING,
+    KEPT_RECORD_S,
+    RECORDS,
+    PolicyComparison,
+    expected_iterations,
+    expected_records,
+    writing_phases,
+)
+from echelon_lab.points import PointStore, Stored, code_digest, run_from_json, run_to_json
+from echelon_lab.scenarios.results import PolicyRun, alone_iterations_s
+from echelon_lab.scenarios.scale import scaled
+from echelon_lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of
+from echelon_lab.traffic.schedule import Schedule
+
+Runner = Callable[[Scenario, str, Callable[[], Policy], Callable[[str, int], None]], PolicyRun]
+"""Runs a scenario under one policy: (scenario, policy's label, policy factory, progress(job, iteration))."""
+Watch = Callable[[str], AbstractContextManager[None]]
+"""A context manager around a run's jobs, made with the URL of the run's service."""
+Start = Callable[[Watch, CommandProgress], Runner]
+"""Returns the runner of a place. It enters the `Watch`, and tells the progress what it does."""
+FABRICS = (VIRTUAL, "namespaces", "mininet")
+PLANNED = "planned"
+"""The kind of runs in which switches follow a plan."""
+
+
+def place(fabric: str, target: str) -> Start:
+    """Return a function that gives the runner of a target on a fabric.
+
+    Raises `DocumentError` for an unknown fabric or target, and for two that do not go together.
+    """
+    from echelon.switches.targets import TARGETS
+
+    if fabric not in FABRICS:
+        raise DocumentError("--on", "", f"unknown fabric '{fabric}' ({suggestion(fabric, FABRICS)})")
+    if target != FLUID and target not in TARGETS:
+        raise DocumentError(
+            "--target",
+            "",
+            f"unknown target '{target}' ({suggestion(target, (FLUID, *TARGETS))})",
+            code="unknown-target",
+        )
+    if not _goes_together(fabric, target):
+        others = " or ".join(name for name in FABRICS if _goes_together(name, target)) or "none"
+        raise DocumentError("--target", "", f"{target} does not run on the {fabric} fabric (add --on {others})")
+    if fabric != VIRTUAL:
+        return partial(_on_hosts, fabric, target)
+    return _fluid if target == FLUID else partial(_virtual, target)
+
+
+def ideal_place(target: str) -> Runner:
+    """Return the runner of the rates that policies would ideally give. Raises `DocumentError` unless it is `FLUID`."""
+    if target != FLUID:
+        reason = f"{target} has queues, which is what an ideal run does without (add --target {FLUID})"
+        raise DocumentError("--ideal", "", reason)
+    from echelon_lab.virtual.fluid_run import run
+
+    return partial(run, ideal=True)
+
+
+def _goes_together(fabric: str, target: str) -> bool:
+    from echelon.switches.targets import TARGETS
+
+    if target == FLUID:
+        return fabric == VIRTUAL
+    kind = TARGETS[target]
+    return (kind.virtual_fabric() if fabric == VIRTUAL else kind.launcher()) is not None
+
+
+def _fluid(watch: Watch, progress: CommandProgress) -> Runner:
+    from echelon_lab.virtual.fluid_run import run
+
+    return partial(run, shown=progress)
+
+
+def _virtual(target: str, watch: Watch, progress: CommandProgress) -> Runner:
+    from echelon_lab.virtual.run import run
+
+    return partial(run, target=target, shown=progress)
+
+
+def _on_hosts(backend: str, target: str, watch: Watch, progress: CommandProgress) -> Runner:
+    from echelon_lab.hosts.run import run
+
+    return partial(run, backend=backend, target=target, watch=watch, shown=progress)
+
+
+def unwatched(_url: str) -> AbstractContextManager[None]:
+    """Watch nothing."""
+    return nullcontext()
+
+
+ScenarioLike = Scenario | Mapping[str, object] | str | Path
+"""A scenario, the path of its file, or a document with the keys of such a file. Values of a document may be objects,
+such as a `FabricSpec` or `JobSpec`s."""
+OnIteration = Callable[[str, str, int], None]
+"""A function that is told of each finished iteration: (label of the policy, job, iteration from 1)."""
+
+
+def simulate(
+    scenario: ScenarioLike,
+    policies: Iterable[str | PolicyChoice] | None = None,
+    *,
+    target: str = FLUID,
+    scale: Fraction | float | str = 1,
+    ideal: bool = False,
+    progress: OnIteration | None = None,
+    keep: str | Path | None = None,
+) -> PolicyComparison:
+    """Run `scenario` under each of `policies` in virtual time, and return the results.
+
+    `policies` are names such as ``"fair"`` and ``"echelon(order=setf)"``; None takes the scenario's own. `target` is
+    ``"fluid"``, which executes plans without packets, or a target with virtual switches, such as ``"softswitch"``.
+    `scale` multiplies rates and sizes (`lab.scenarios.scale`). On ``"fluid"``, `ideal` also runs each policy with the
+    rates that it would ideally give. `keep` is a directory: policies that have finished are kept there until all have,
+    so that an interrupted call continues where it was.
+
+    Raises `DocumentError` for a bad scenario, policy, target or scale, `PlanError` for a policy that cannot plan it,
+    and `RunError` for a run that breaks. All are `CodedError`s.
+    """
+    prepared = prepare(scenario, policies)
+    factor = Fraction(scale)
+    if factor != 1:
+        prepared = scaled(prepared, factor).scenario
+    runner = place(VIRTUAL, target)(unwatched, UNSEEN)
+    return compare(
+        prepared,
+        target,
+        runner,
+        ideal_place(target) if ideal else None,
+        None if keep is None else Path(keep),
+        on_iteration=progress,
+    )
+
+
+def prepare(scenario: ScenarioLike, policies: Iterable[str | PolicyChoice] | None = None) -> Scenario:
+    """Return the scenario that `scenario` stands for, with `policies` in place of its own unless they are None.
+
+    A document needs neither a name nor, if `policies` are given, policies. Raises `DocumentError`.
+    """
+    try:
+        choices = None if policies is None else tuple(dict.fromkeys(_choice(policy) for policy in policies))
+    except PolicyChoiceError as error:
+        raise DocumentError("policies", "", str(error), code=error.code) from None
+    if isinstance(scenario, Mapping):
+        document: dict[str, object] = {"scenario": "scenario", **scenario}
+        if choices is not None:
+            document["policies"] = choices
+        return scenario_of(document, "scenario")
+    loaded = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+    return loaded if choices is None else replace(loaded, policies=choices)
+
+
+def compare(
+    scenario: Scenario,
+    target: str,
+    runner: Runner,
+    ideal: Runner | None = None,
+    keep: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    progress: CommandProgress = UNSEEN,
+    on_iteration: OnIteration | None = None,
+    to_write: bool = False,
+) -> PolicyComparison:
+    """Run `scenario` under each of its policies with `runner`, and with `ideal` if that is given.
+
+    `keep` is as for `simulate`; `settings` is everything besides the scenario and the target that determines the
+    result, as JSON. `progress` is told of a stage whose parts are the iterations that the scenario asks for, and of
+    its phases, which include the writing of the results if these are `to_write`; `on_iteration` is told of each
+    iteration. Raises what the runners raise.
+    """
+    progress.stage("measuring each job alone")
+    kept = None if keep is None else _Kept(PointStore(keep), scenario, {"target": target, **(settings or {})})
+    alone_s = alone_iterations_s(scenario)
+    turns = [
+        _Turn(choice, label, run, run is ideal)
+        for choice in scenario.policies
+        for label, run in ((choice.label, runner), (f"{choice.label}, ideal", ideal))
+        if run is not None
+    ]
+    finished = {turn.label: kept.get(turn.choice, turn.label) if kept else None for turn in turns}
+    due = _in_order([turn for turn in turns if finished[turn.label] is None])
+    records = expected_records(scenario, alone_s)
+    progress.expect(
+        [
+            *chain.from_iterable(_phases(turn, scenario, target, records if kept else 0) for turn in due),
+            *(writing_phases(records * len(turns)) if to_write else ()),
+        ]
+    )
+    parts = scenario.iterations * len(scenario.jobs)
+    already = parts * (len(turns) - len(due))
+    progress.stage("running", parts * len(turns), "iterations", kept=already)
+    for turn in due:
+        progress.doing(turn.label)
+        progress.begin()
+        try:
+            measured = turn.run(scenario, turn.label, turn.make, _Rounds(scenario, turn.label, progress, on_iteration))
+        except PlanError as error:
+            raise PlanError(f"policy {turn.label}: {error}", error.job, code=error.code) from None
+        if kept:
+            progress.begin(KEEPING)
+            progress.doing(f"{turn.label}: keeping the results")
+            kept.put(turn.choice, turn.label, measured)
+        finished[turn.label] = measured
+    if kept:
+        kept.forget()
+    runs = {label: run for label, run in finished.items() if run is not None}
+    return PolicyComparison(scenario, target, runs, alone_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A run of the scenario under one policy."""
+
+    choice: PolicyChoice
+    label: str
+    run: Runner
+    is_ideal: bool
+
+    def make(self) -> Policy:
+        """Return the policy."""
+        return make_policy(self.choice.name, **dict(self.choice.parameters))
+
+    @property
+    def simulated_iterations(self) -> int:
+        """The number of iterations that the policy simulates before it runs."""
+        policy = self.make()
+        return policy.simulated_iterations if isinstance(policy, Patient) else 0
+
+    @property
+    def kind(self) -> str:
+        """What determines the pace, besides the scenario."""
+        if self.is_ideal:
+            return "ideal rates"
+        return "reactive" if getattr(self.make(), "reactive", False) else PLANNED
+
+
+def _in_order(turns: Sequence[_Turn]) -> list[_Turn]:
+    """Return the turns in an order that soon tells how long all will take.
+
+    One of each kind comes first, beginning with those whose time others tell least: searching policies, and those
+    whose runs are no execution of a plan. The rest is as the scenario has it.
+    """
+    leading: dict[tuple[bool, str], _Turn] = {}
+    for turn in turns:
+        leading.setdefault((turn.simulated_iterations > 0, turn.kind), turn)
+    first = [leading[key] for key in sorted(leading, key=lambda key: (not key[0], key[1] == PLANNED))]
+    return [*first, *(turn for turn in turns if turn not in first)]
+
+
+def _phases(turn: _Turn, scenario: Scenario, target: str, kept_records: float) -> Iterator[Phase]:
+    """Yield what `turn` consists of, if its outcome of so many records is kept."""
+    # On packets, all policies take about as long.
+    search_like, run_like = "", PLANNED
+    if target == FLUID:
+        # A search simulates iterations in the same engine, in which the run of a plan takes as long for each.
+        search_like, run_like = PLANNED, SEARCH if turn.kind == PLANNED else ""
+    if searched := turn.simulated_iterations:
+        yield Phase(SEARCH, SEARCH, searched, similar=search_like)
+    yield Phase(RUN, turn.kind, scenario.iterations, similar=run_like)
+    if kept_records:
+        cost_s = FILE_S + kept_records * KEPT_RECORD_S
+        yield Phase(KEEPING, RECORDS, cost_s, cost_s)
+
+
+class _Rounds:
+    """The iterations that jobs have finished under one policy, counted at most one round ahead of the slowest job.
+
+    A job that is ahead of the others goes on until they have finished theirs, so the share that is counted is about
+    that of the run's time.
+    """
+
+    def __init__(
+        self, scenario: Scenario, label: str, progress: CommandProgress, on_iteration: OnIteration | None
+    ) -> None:
+        self._label = label
+        self._progress = progress
+        self._on_iteration = on_iteration
+        self._asked = scenario.iterations
+        self._finished = dict.fromkeys((job.name for job in scenario.jobs), 0)
+        self._counted = 0
+
+    def __call__(self, job: str, iteration: int) -> None:
+        self._finished[job] = iteration
+        most = min(min(self._finished.values()) + 1, self._asked)
+        counted = sum(min(iterations, most) for iterations in self._finished.values())
+        if counted > self._counted:
+            self._progress.begin(RUN)
+            self._progress.share(counted / (self._asked * len(self._finished)))
+            self._progress.done(counted - self._counted)
+            self._counted = counted
+        if self._on_iteration is not None:
+            self._on_iteration(self._label, job, iteration)
+
+
+def scenario_digest(scenario: Scenario) -> str:
+    """Return a digest of everything in a scenario that determines a run under some policy."""
+    determined = replace(scenario, name="", description="", file=Path(), policies=())
+    return hashlib.sha256(repr(determined).encode()).hexdigest()
+
+
+class _Kept:
+    """The finished policies of a comparison that is under way."""
+
+    def __init__(self, store: PointStore, scenario: Scenario, settings: Mapping[str, Any]) -> None:
+        self._store = store
+        self._identity = {
+            "scenario": scenario_digest(scenario),
+            "code": code_digest(packets=settings["target"] != FLUID),
+            **settings,
+        }
+        self._names: dict[str, str] = {}
+
+    def get(self, choice: PolicyChoice, label: str) -> PolicyRun | None:
+        self._names[label] = choice.name
+        stored = self._store.get(choice.name, self._of(label))
+        return None if stored is None else run_from_json(stored.result)
+
+    def put(self, choice: PolicyChoice, label: str, run: PolicyRun) -> None:
+        self._store.put(choice.name, Stored(self._of(label), run_to_json(run), 0.0))
+
+    def forget(self) -> None:
+        for label, name in self._names.items():
+            self._store.remove(name, self._of(label))
+
+    def _of(self, label: str) -> dict[str, Any]:
+        return {**self._identity, "policy": label}
+
+
+def _choice(policy: str | PolicyChoice) -> PolicyChoice:
+    return policy if isinstance(policy, PolicyChoice) else PolicyChoice.parse(policy)
+
+
+LONG_S = 600.0
+"""The duration in seconds above which `echelon run` asks before it starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """The expected effort of a run under all policies of a scenario."""
+
+    packets: int
+    """Packets that hosts send, acknowledgements included."""
+    switch_packets: int
+    """The same, counted at each switch on their way."""
+    switch_packets_per_s: int
+    """A round number of those that the target handles in a second of real time."""
+
+    @property
+    def duration_s(self) -> float:
+        """Return the expected duration in real seconds."""
+        return self.switch_packets / self.switch_packets_per_s
+
+    @property
+    def text(self) -> str:
+        """Return the estimate as a sentence."""
+        minutes = self.duration_s / 60
+        duration = f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.0f} hours"
+        return (
+            f"about {self.packets:.2g} packets, {self.switch_packets:.2g} counted at each switch: about {duration} "
+            f"(at {self.switch_packets_per_s} a second; --scale makes them fewer)"
+        )
+
+
+def estimate(scenario: Scenario, target: str) -> Estimate:
+    """Return the expected effort of `scenario` on packets under all of its policies.
+
+    It assumes that each job runs as fast as alone, and that jobs which wait for the slowest iterate until then. It
+    ignores losses. Raises `PlanError` for a job that cannot run.
+    """
+    from echelon.switches.targets import TARGETS
+
+    transport, alone_s = scenario.transport, alone_iterations_s(scenario)
+    length_s = scenario.iterations * max(alone_s.values())
+    acknowledged = max(1, transport.window_packets // 2)
+    packets = at_switches = 0
+    iterations_of = expected_iterations(scenario, alone_s)
+    for job in scenario.jobs:
+        iterations = iterations_of[job.name]
+        for flow in job.flows:
+            sent = math.ceil(flow.size_bytes / transport.packet_bytes)
+            sent += math.ceil(sent / acknowledged)
+            packets += round(sent * iterations)
+            at_switches += round(sent * iterations * _switches(scenario, flow.src, flow.dst))
+    for src, dst, rate_bps, packet_bytes in _others(scenario, length_s):
+        sent = round(rate_bps * length_s / 8 / packet_bytes)
+        packets += sent
+        at_switches += sent * _switches(scenario, src, dst)
+    policies = len(scenario.policies)
+    return Estimate(packets * policies, at_switches * policies, TARGETS[target].virtual_packets_per_s())
+
+
+def _others(scenario: Scenario, length_s: Fraction) -> Iterator[tuple[str, str, Fraction, int]]:
+    """Yield source, destination, bits per second and packet length of traffic that belongs to no job."""
+    for traffic in scenario.background:
+        yield traffic.src, traffic.dst, Fraction(traffic.rate_bps), traffic.packet_bytes
+    for source in scenario.traffic:
+        flows, pairs = source.flows, source.pairs
+        if isinstance(flows, Schedule):
+            load_bps = Fraction(8 * flows.total_bytes) / max(length_s, Fraction(flows.duration_us, 10**6))
+        else:
+            load_bps = Fraction(flows.load_bps)
+        for src, dst in pairs:
+            # Every segment is acknowledged; with delayed acknowledgements, every second one.
+            yield src, dst, load_bps * Fraction(3, 2) / len(pairs), scenario.transport.packet_bytes
+
+
+def _switches(scenario: Scenario, src: str, dst: str) -> int:
+    return len(scenario.fabric.shortest_paths.switches(src, dst)[0])

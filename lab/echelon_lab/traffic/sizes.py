@@ -1,0 +1,167 @@
+"""Distributions of flow sizes, from tables of published cumulative distributions.
+
+A table is a text file of points ``bytes cumulative`` with comments after ``#``: so much of all flows (0 to 1) is not
+larger than so many bytes. The tables in `cdf/` are known by their names; each says where its points are from.
+
+Between its points such a table can be read in two ways, which differ in the mean by a third and more:
+
+* ``points``: only the sizes in the table occur, each as often as the step up to it says. The thesis draws like this.
+* ``linear``: sizes between two points are equally likely, as most traffic generators have it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+from echelon.model.documents import DocumentError, suggestion
+from echelon.model.quantities import number, shown
+from echelon_lab.traffic.schedule import MAX_SIZE_BYTES
+
+_DIRECTORY = Path(__file__).parent / "cdf"
+
+
+class _Points:
+    def mean(self, sizes: Sequence[int], shares: Sequence[Fraction]) -> Fraction:
+        steps = zip(sizes, (shares[0], *(b - a for a, b in pairwise(shares))), strict=True)
+        return sum((size * step for size, step in steps), Fraction(0))
+
+    def size(self, sizes: Sequence[int], shares: Sequence[float], u: float) -> int:
+        """Return the size below which a share `u` (0 or more, less than 1) of the flows is."""
+        return sizes[bisect_right(shares, u)]
+
+
+class _Linear:
+    def mean(self, sizes: Sequence[int], shares: Sequence[Fraction]) -> Fraction:
+        points = pairwise(zip(sizes, shares, strict=True))
+        between = sum((Fraction(a + b, 2) * (high - low) for (a, low), (b, high) in points), Fraction(0))
+        return sizes[0] * shares[0] + between
+
+    def size(self, sizes: Sequence[int], shares: Sequence[float], u: float) -> int:
+        at = bisect_right(shares, u)
+        if at == 0:
+            return sizes[0]
+        low, high = shares[at - 1], shares[at]
+        return max(round(sizes[at - 1] + (sizes[at] - sizes[at - 1]) * (u - low) / (high - low)), 1)
+
+
+READINGS: Mapping[str, _Points | _Linear] = {"points": _Points(), "linear": _Linear()}
+"""The rules for reading a table between its points, by their names in files and on the command line. `sizes` and
+`shares` are its columns, ascending."""
+
+
+@dataclass(frozen=True)
+class SizeDistribution:
+    """A distribution of flow sizes in bytes of payload."""
+
+    name: str
+    points: tuple[tuple[int, Fraction], ...]
+    """Points of (bytes, share of flows that are not larger), both ascending, up to the share 1. Two points of one size
+    are a step."""
+    draw: str = "points"
+    """Key of `READINGS`."""
+    about: str = field(default="", compare=False)
+    """Source of the points."""
+
+    def __post_init__(self) -> None:
+        if self.draw not in READINGS:
+            raise ValueError(f"unknown reading of a distribution '{self.draw}' ({suggestion(self.draw, READINGS)})")
+        if problem := _fault(self.points):
+            raise ValueError(f"distribution {self.name}: {problem}")
+
+    @cached_property
+    def mean_bytes(self) -> Fraction:
+        """The exact mean. (Sizes that are drawn between points are rounded to whole bytes, at least 1.)"""
+        return READINGS[self.draw].mean(*self._columns)
+
+    def quantile(self, u: float) -> int:
+        """Return the size in bytes below which a share `u` of the flows is; 0 <= u < 1."""
+        return READINGS[self.draw].size(self._columns[0], self._shares, u)
+
+    def sample(self, rng: Random) -> int:
+        """Draw one size in bytes, with one call of ``rng.random()``."""
+        return self.quantile(rng.random())
+
+    def scaled(self, factor: Fraction) -> SizeDistribution:
+        """Return the distribution with all sizes times `factor`, rounded to whole bytes, at least 1."""
+        if factor <= 0:
+            raise ValueError(f"{factor} cannot scale sizes (give a number above 0)")
+        if self.points[-1][0] * factor > MAX_SIZE_BYTES:
+            raise ValueError(f"scaled by that, sizes are above {MAX_SIZE_BYTES} bytes (give a smaller number)")
+        points = tuple((max(round(size * factor), 1) if size else 0, share) for size, share in self.points)
+        return replace(self, points=points)
+
+    @cached_property
+    def _columns(self) -> tuple[tuple[int, ...], tuple[Fraction, ...]]:
+        sizes, shares = zip(*self.points, strict=True)
+        return sizes, shares
+
+    @cached_property
+    def _shares(self) -> tuple[float, ...]:
+        return tuple(float(share) for share in self._columns[1])
+
+
+def _fault(points: Sequence[tuple[int, Fraction]]) -> str:
+    """Return what is wrong with the points of a distribution; empty if nothing is."""
+    if not points:
+        return "has no points (give lines of: bytes share)"
+    for (a, low), (b, high) in pairwise(points):
+        if b < a or high < low:
+            return f"{b} {float(high):g} follows {a} {float(low):g} (both columns ascend)"
+    if points[0][1] < 0 or points[0][0] < 0:
+        return "begins below 0 (sizes and shares are 0 or more)"
+    if points[-1][0] > MAX_SIZE_BYTES:
+        return f"has sizes above {MAX_SIZE_BYTES} bytes (give sizes in bytes)"
+    if points[-1][1] != 1:
+        return f"ends at the share {float(points[-1][1]):g} (the largest size has the share 1)"
+    if points[0][0] == 0 and points[0][1] > 0:
+        return "has flows of 0 bytes (give the size 0 the share 0)"
+    if points[-1][0] == 0:
+        return "has no size above 0 (give sizes in bytes)"
+    return ""
+
+
+def builtin_sizes() -> tuple[str, ...]:
+    """Return the names of the distributions that come with Echelon."""
+    return tuple(sorted(path.stem for path in _DIRECTORY.glob("*.txt")))
+
+
+def load_sizes(name_or_path: str | Path, draw: str = "points") -> SizeDistribution:
+    """Return a distribution by its name (`builtin_sizes`) or from a file. Raises `DocumentError`."""
+    text = str(name_or_path)
+    path = _DIRECTORY / f"{text}.txt"
+    if text not in builtin_sizes():
+        path = Path(text)
+        if not path.exists():
+            choice = suggestion(text, builtin_sizes())
+            raise DocumentError(text, "", f"is neither a distribution of sizes nor a file ({choice})")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise DocumentError(text, "", f"{error.strerror or error} (check the path)") from None
+    except UnicodeDecodeError as error:
+        raise DocumentError(text, "", f"byte {error.start} is not UTF-8 text (save the file as UTF-8)") from None
+    points = tuple(_points(lines, text))
+    if problem := _fault(points):
+        raise DocumentError(text, "", problem)
+    about = " ".join(line.lstrip("# ") for line in lines if line.startswith("#"))
+    return SizeDistribution(path.stem, points, draw, about)
+
+
+def _points(lines: Iterable[str], file: str) -> Iterable[tuple[int, Fraction]]:
+    for at, line in enumerate(lines, start=1):
+        fields = line.partition("#")[0].split()
+        if not fields:
+            continue
+        try:
+            size, share = fields
+            yield int(size), number(share)
+        except ValueError:
+            reason = f"{shown(line.strip())} is not a point (write bytes and the share up to it: 10000 0.15)"
+            raise DocumentError(file, f"line {at}", reason) from None
