@@ -1,7 +1,7 @@
 # Every target makes the environment .venv from nothing when it is missing or older than pyproject.toml.
 PYTHON ?= python3
 VENV := .venv
-# What runs scenarios; what runs them on real hosts; and what tests need besides.
+# What runs scenarios; the same with pages and pictures; and what tests need besides.
 RUNS := $(VENV)/.runs
 HOSTS := $(VENV)/.hosts
 STAMP := $(VENV)/.stamp
@@ -20,25 +20,26 @@ PROGRAM ?=
 .PHONY: demo demo-aggregation demo-mininet demo-torch docs test test-all test-fast test-long test-properties test-quiet ptf lint hosts wheels release lock sbom \
 	screenshots bench bench-switch soak soak-short format p4 p4-rankings p4-tofino p4-report bpf proto clean
 
-$(RUNS): pyproject.toml lab/pyproject.toml softswitch/pyproject.toml
+$(RUNS): pyproject.toml ctoolchain/pyproject.toml lab/pyproject.toml softswitch/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed, this is " + sys.version)'
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "Python has no venv: install it (on Debian: apt-get install python3-venv)"; exit 1; }
-	@echo "Installing what runs scenarios into $(VENV): 24 packages, about a minute"
+	@echo "Installing what runs scenarios into $(VENV): 40 packages, about a minute"
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(RUN)/python -m pip install $(QUIETLY) --editable softswitch --editable . --editable lab
+	@$(RUN)/python -m pip install $(QUIETLY) --editable ctoolchain --editable softswitch \
+		--editable . --editable lab
 	@touch $@
 
 $(HOSTS): $(RUNS)
-	@echo "Installing the service and what draws pictures into $(VENV)"
+	@echo "Installing the service's page and what draws pictures into $(VENV)"
 	@$(RUN)/python -m pip install $(QUIETLY) --editable '.[service,plot]' --editable plugins/web --editable plugins/study
 	@touch $@
 
-# The service and pictures besides.
+# The service's page and pictures besides.
 hosts: $(HOSTS)
 
 # A wheel and a source package of every distribution, into out/wheels.
 wheels: $(STAMP)
-	for folder in . lab softswitch $(PLUG_INS:%=plugins/%); do \
+	for folder in . ctoolchain lab softswitch $(PLUG_INS:%=plugins/%); do \
 		(cd $$folder && $(CURDIR)/$(RUN)/python -m hatchling build --directory $(CURDIR)/$(OUT)/wheels) || exit 1; done
 
 # All that a release has, checked and tried in an empty environment, and its notes: out/release.

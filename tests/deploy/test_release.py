@@ -85,6 +85,7 @@ def test_a_release_is_made() -> None:
     out = ROOT / "out" / "release"
     folders = [
         ROOT,
+        ROOT / "ctoolchain",
         ROOT / "lab",
         ROOT / "softswitch",
         *(file.parent for file in ROOT.glob("plugins/*/pyproject.toml")),

@@ -136,7 +136,18 @@ FIRST_PAGE = ROOT / "README.md"
     ],
 )
 def test_the_commands_of_a_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
-    for name in ("topologies", "p4src", "ptf", "controller", "lab", "softswitch", "plugins", "tests", "examples"):
+    for name in (
+        "topologies",
+        "p4src",
+        "ptf",
+        "controller",
+        "ctoolchain",
+        "lab",
+        "softswitch",
+        "plugins",
+        "tests",
+        "examples",
+    ):
         (tmp_path / name).symlink_to(ROOT / name)
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for command in to_run(page):

@@ -21,6 +21,7 @@ from tests.needs import require
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
     ROOT,
+    ROOT / "ctoolchain",
     ROOT / "lab",
     ROOT / "softswitch",
     *sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml")),

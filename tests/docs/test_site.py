@@ -123,10 +123,10 @@ def test_versions_agree() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == version
     others = [
-        *(ROOT / name / "pyproject.toml" for name in ("lab", "softswitch")),
+        *(ROOT / name / "pyproject.toml" for name in ("ctoolchain", "lab", "softswitch")),
         *ROOT.glob("plugins/*/pyproject.toml"),
     ]
-    assert len(others) == 10
+    assert len(others) == 11
     assert {tomllib.loads(file.read_text())["project"]["version"] for file in others} == {version}
     pinned = re.findall(
         r"(?:echelon|softswitch)-[a-z0-9]+(?:\[[a-z]+\])?==([\d.]+)",

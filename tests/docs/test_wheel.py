@@ -23,7 +23,7 @@ from echelon.cli.doors import GROUP
 from echelon.model.extras import EXTRAS, PLUG_INS
 from tests.docs.pages import ROOT
 from tests.docs.test_commands import commands
-from tests.echelon.cli.test_conventions import WITHOUT, example_of, leaves, options
+from tests.echelon.cli.test_conventions import WITHOUT, example_of, leaves
 from tests.examples.installed import Installed, environment
 from tests.needs import NO_INDEX, skip
 
@@ -41,18 +41,14 @@ OURS = {"SCENARIO.yaml": "mine/scenario.yaml", "FILE.yaml ...": "mine/scenario.y
 """What stands for the reader's files: those that the first command writes."""
 
 NEEDS = {
-    "serve": ("serve --config service.yaml", "service"),
     "view": ("view DIR", "web"),
-    "shell": ("shell s1", "service"),
     "plot": ("plot DIR --kind bars -o pictures", "plot"),
     "show": ("show mine/vision.yaml -o job.png", "plot"),
     "traffic show": ("traffic show flows.csv -o flows.png", "plot"),
     "coflows": ("coflows coflows.txt", "study"),
     "sweep": ("sweep sweep.yaml -o swept", "study"),
-    "watch": ("watch --once", "service"),
 }
-"""A use of a command that needs an extra, and the extra. Those with an option for the service's address need its client
-in any use."""
+"""A use of a command that needs an extra, and the extra."""
 FILES = {
     "coflows.txt": "4 1\n1 0 1 1 1 2:10\n",
     "sweep.yaml": "sweep: s\nscenario: mine/scenario.yaml\n",
@@ -85,6 +81,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = ("--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
     folders = [
         ROOT,
+        ROOT / "ctoolchain",
         ROOT / "lab",
         ROOT / "softswitch",
         *(path.parent for path in ROOT.glob("plugins/*/pyproject.toml")),
@@ -177,7 +174,7 @@ def runs_on(command: str) -> bool:
 
 
 def test_nothing_but_the_base_dependencies_is_there(base: Installed) -> None:
-    names = sorted({*EXTRAS} - {"echelon_lab"})
+    names = sorted({*EXTRAS} - {"echelon_lab", "softswitch"})
     script = f"import importlib.util as u, echelon; print(echelon.__file__, *filter(u.find_spec, {names!r}))"
     file, *extras = base.run("python", "-c", script).stdout.split()
     assert Path(file).is_relative_to(base.home)
@@ -237,8 +234,6 @@ def test_every_command_that_needs_an_extra_says_which(base: Installed, place: Pa
         if name in NEEDS:
             command, extra = NEEDS[name]
             uses[name] = shlex.split(command), extra
-        elif "--url" in options(name) and name.split()[0] not in PLUG_INS[GROUP]:
-            uses[name] = example_of(name), "service"
     assert set(NEEDS) <= set(uses)
     ended = every_command(base, place, [arguments for arguments, _ in uses.values()])
     for (name, (_, extra)), (status, out, err) in zip(uses.items(), ended, strict=True):

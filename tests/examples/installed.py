@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "examples" / "plugins"
 DISTRIBUTIONS = [
     ROOT,
+    ROOT / "ctoolchain",
     ROOT / "lab",
     ROOT / "softswitch",
     *(file.parent for file in ROOT.glob("plugins/*/pyproject.toml")),

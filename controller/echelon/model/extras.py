@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-_SERVICE = ("fastapi", "httpx", "prometheus_client", "pyroute2", "starlette", "structlog", "uvicorn")
-
 EXTRAS = {
-    **dict.fromkeys(_SERVICE, "service"),
     "matplotlib": "plot",
     "numpy": "plot",
     "pandas": "pandas",
@@ -20,6 +17,7 @@ EXTRAS = {
     "thriftpy2": "bmv2",
     "torch": "torch",
     "echelon_lab": "lab",
+    "softswitch": "lab",
 }
 """The extra that has a package, by the name under which it is imported."""
 

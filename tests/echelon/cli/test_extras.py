@@ -12,12 +12,14 @@ import pytest
 from echelon.model.extras import EXTRAS
 
 ROOT = Path(__file__).parents[3]
+LAB = {"echelon_lab", "softswitch"}
+"""What `echelon run` is of."""
 WITHOUT = f"""
 import sys
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {sorted({*EXTRAS} - {"echelon_lab"})!r}:
+        if name.partition(".")[0] in {sorted({*EXTRAS} - LAB)!r}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Missing())
@@ -63,8 +65,6 @@ def test_what_needs_no_extra(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "extra"),
     [
-        ("job list", "service"),
-        ("serve --config ROOT/deploy/echelon.yaml", "service"),
         ("show ROOT/examples/start/vision.yaml -o job.png", "plot"),
     ],
 )

@@ -418,10 +418,10 @@ def test_each_line_of_a_lock_has_a_version_and_hashes(file: str) -> None:
 
 
 def test_the_locks_have_what_is_declared() -> None:
-    ours = {"echelon-p4", "softswitch-p4", "echelon-web", "echelon-etcd"}
+    ours = {"echelon-p4", "softswitch-ctoolchain", "echelon-web", "echelon-etcd"}
     wanted = [
         *declared(ROOT, "service", "etcd"),
-        *(one for name in ("softswitch", "plugins/web", "plugins/etcd") for one in declared(ROOT / name)),
+        *(one for name in ("ctoolchain", "plugins/web", "plugins/etcd") for one in declared(ROOT / name)),
     ]
     of_lock = {"requirements.txt": wanted, "requirements-build.txt": [Requirement("hatchling>=1.26")]}
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
