@@ -43,7 +43,7 @@ PROGRAMS = (
     "systemctl",
 )
 PATIENCE_S = 300
-EDGE = "plugins/tofino/tests/emulator/programs/edge"
+EDGE = "plugins/tofino_model/tests/emulator/programs/edge"
 
 ELSEWHERE = {
     r"^sudo |^mn |demo-(mininet|torch)|--on (mininet|namespaces)": "root",
@@ -72,7 +72,7 @@ ELSEWHERE = {
     r"^echelon capture": "PyTorch; plugins/torch/tests/capture captures jobs where it is installed",
     r"^echelon coflows FB2010": "a file that its authors publish",
     r"--scale 1/1000 .*--yes": "minutes, for packets",
-    r"^echelon run .*--target tofino": "minutes; plugins/tofino/tests/target runs scenarios so",
+    r"^echelon run .*--target tofino": "minutes; plugins/tofino_model/tests/virtual runs scenarios so",
     r"--cluster tcp": "a cluster, as the tests in plugins/study/tests/sweeps have",
 }
 """The patterns of commands that are not run here, and what each needs."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 from reference.frames import MACS
 
 from echelon.model.p4program import constants, program
-from echelon_tofino.emulator import TofinoSwitch, load_assembly
+from echelon_tofino_model.emulator import TofinoSwitch, load_assembly
 from softswitch import Program, Switch, load_program
 from softswitch.lookup import KeyElement
 from tests.engines import fast_switch

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from echelon_tofino.bfruntime.device import BfrtProgram, Data, Key
-from echelon_tofino.bfruntime.schema import BfrtTable
-from echelon_tofino.bfruntime.store import MatchEntries, StoredDevice
-from echelon_tofino.bfruntime.traffic import TrafficManager
+from echelon_tofino_model.bfruntime.device import BfrtProgram, Data, Key
+from echelon_tofino_model.bfruntime.schema import BfrtTable
+from echelon_tofino_model.bfruntime.store import MatchEntries, StoredDevice
+from echelon_tofino_model.bfruntime.traffic import TrafficManager
 from softswitch import Switch, load_program
 from softswitch.tables import Table
 

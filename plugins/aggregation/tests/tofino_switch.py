@@ -16,8 +16,8 @@ from echelon.model.extras import shipped
 from echelon.model.p4program import program
 from echelon.switches.lowering.intent import Match, MulticastGroup, Prefix, TableEntry
 from echelon_aggregation.wire import Flag
-from echelon_tofino.emulator import TofinoSwitch, load_assembly
-from echelon_tofino.emulator.tables import MatchTable
+from echelon_tofino_model.emulator import TofinoSwitch, load_assembly
+from echelon_tofino_model.emulator.tables import MatchTable
 from plugins.aggregation.tests.program_switch import Item, Key, Programs, ProgramSwitch
 from plugins.aggregation.tests.reference_switch import Datagram, Entry, Place, Reason, Sent, Switch, Take
 from softswitch import Queued

@@ -1,5 +1,5 @@
-"""Tofino: the target of Echelon by BF Runtime, and what softswitch needs to be one.
+"""Tofino: the target of Echelon by BF Runtime.
 
-`target` is what the controller uses. `bfruntime` serves BF Runtime, and `emulator` executes the assembly that p4c
-writes. Begin with `target/session.py` and `emulator/pipeline.py`.
+`target` is what the controller uses, and `bfrt_proto` has the messages. Begin with `target/session.py`.
+`echelon_tofino_model` stands for the chip where there is none.
 """

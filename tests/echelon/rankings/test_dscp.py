@@ -26,8 +26,8 @@ from echelon.switches.lowering.identity import ShimIdentity
 from echelon.switches.lowering.intent import Interval, Match, Prefix, TableEntry
 from echelon.switches.lowering.lower import LoweringError, lower
 from echelon.switches.targets.softswitch.capabilities import softswitch
-from echelon_tofino.emulator import TofinoSwitch, load_assembly
 from echelon_tofino.target.capabilities import tofino
+from echelon_tofino_model.emulator import TofinoSwitch, load_assembly
 from softswitch import Switch, load_program
 from tests.drawing import examples
 from tests.needs import needs

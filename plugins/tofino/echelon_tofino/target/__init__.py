@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from echelon.switches.targets.target import Site, Target
 from echelon_tofino.target.options import TofinoOptions
@@ -45,10 +45,11 @@ class Tofino(Target[TofinoOptions]):
 
         return BfrtRates(str(entry["address"]), int(str(entry.get("device", 0))))
 
-    def virtual_fabric(self) -> VirtualFabricFactory:
-        from echelon_tofino.target.virtual import TofinoTestbed
+    def virtual_fabric(self) -> VirtualFabricFactory | None:
+        from echelon.switches.targets.virtual import virtual_switches
 
-        return TofinoTestbed
+        model = virtual_switches(self.name)
+        return None if model is None else cast("VirtualFabricFactory", model.TofinoTestbed)
 
     def launcher(self) -> SwitchLauncher:
         from echelon_tofino.target.launcher import TofinoLauncher

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from echelon.model.p4program import P4Program, program
-from echelon_tofino.bfruntime.device import Data, Key
-from echelon_tofino.bfruntime.server import BfRuntimeServer
-from echelon_tofino.bfruntime.service import BfRuntime
-from echelon_tofino.bfruntime.store import StoredDevice
-from echelon_tofino.bfruntime.traffic import TrafficManager
 from echelon_tofino.target.queues import BfrtQueues
 from echelon_tofino.target.session import BfrtSession
+from echelon_tofino_model.bfruntime.device import Data, Key
+from echelon_tofino_model.bfruntime.server import BfRuntimeServer
+from echelon_tofino_model.bfruntime.service import BfRuntime
+from echelon_tofino_model.bfruntime.store import StoredDevice
+from echelon_tofino_model.bfruntime.traffic import TrafficManager
 from softswitch.tm import PortScheduler
 from tests.coroutines import pytest_pyfunc_call as pytest_pyfunc_call
 from tests.reference.bf_rt_info import bf_rt_info

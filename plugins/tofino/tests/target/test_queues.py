@@ -10,9 +10,9 @@ import pytest
 
 from echelon.switches.lowering.intent import QueueSetting
 from echelon.switches.southbound.errors import SouthboundError
-from echelon_tofino.bfruntime.device import Data
 from echelon_tofino.target.channel import BfrtChannel
 from echelon_tofino.target.queues import BfrtQueues
+from echelon_tofino_model.bfruntime.device import Data
 from plugins.tofino.tests.target.conftest import PORTS, Rig
 from softswitch.portgroups import PortGroup
 from softswitch.tm import QueueConfig

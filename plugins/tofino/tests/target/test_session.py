@@ -27,10 +27,10 @@ from echelon.switches.southbound.errors import NotPrimaryError, SouthboundError
 from echelon.switches.southbound.events import Acknowledged
 from echelon.switches.southbound.lifecycle import Timing
 from echelon.switches.southbound.session import Applied
-from echelon_tofino.bfruntime.device import Lpm, Range
 from echelon_tofino.target.codec import HIGHEST_PRIORITY
 from echelon_tofino.target.queues import BfrtQueues
 from echelon_tofino.target.session import BfrtSession
+from echelon_tofino_model.bfruntime.device import Lpm, Range
 from plugins.tofino.tests.target.conftest import PORTS, Rig
 from softswitch.rpc.status import RefusedError
 from softswitch.tm import QueueConfig

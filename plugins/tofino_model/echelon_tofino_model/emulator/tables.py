@@ -1,0 +1,282 @@
+"""Match tables as the control plane sees them: entries under the P4 program's name, in whatever stages they are.
+
+Keys are matched by value with the indexes of :mod:`softswitch.lookup`. Range keys, which the hardware expands into
+ternary rows by nibbles, match the same values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from echelon_tofino_model.emulator.phv import Read, Vector
+from softswitch import ir
+from softswitch.errors import BadEntry, DuplicateEntry, NoSuchEntry, TableFull
+from softswitch.lookup import Entry, ExactIndex, Index, KeyElement, MatchField, RangeIndex, make_index
+from softswitch.stateful import MeterCell
+
+_LAST_PRIORITY = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class KeyField:
+    """A field of a key: ``match`` is exact, ternary, lpm or range. ``mask`` limits the bits that count."""
+
+    name: str
+    match: str
+    width: int
+    mask: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSpec:
+    """An action as the control plane sees it: parameter widths in bits, by name."""
+
+    name: str
+    handle: int
+    params: Mapping[str, int]
+    allowed_in_entries: bool
+    allowed_as_default: bool
+
+
+@dataclass(slots=True)
+class TableEntry:
+    """An entry: its arguments by name, its place in direct memories, and its direct counter and meter."""
+
+    key: tuple[KeyElement, ...]
+    priority: int
+    action: str
+    args: dict[str, int]
+    index: int
+    found: Entry
+    data: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """The packed operands of the action, by the table's name in the assembly."""
+    member: int | None = None
+    """The member of the table's action profile that has the action, if the entry has none of its own."""
+    group: int | None = None
+    """The group of which a hash chooses the member."""
+    packets: int = 0
+    bytes: int = 0
+    meter: MeterCell = field(default_factory=MeterCell)
+    hit_ns: int = 0
+
+
+Pack = Callable[[TableEntry], tuple[int, ...]]
+
+
+class MatchTable:
+    """A table of the program. ``priority`` has BF Runtime's sense: the lower number wins.
+
+    Methods raise a :class:`~softswitch.errors.TableError` with the table and the reason.
+    """
+
+    def __init__(self, name: str, keys: Sequence[KeyField], actions: Sequence[ActionSpec], size: int) -> None:
+        self.name = name
+        self.keys = tuple(keys)
+        self.actions = {action.name: action for action in actions}
+        self.size = size
+        self.by_priority = any(key.match in ("ternary", "range") for key in keys)
+        self.is_indirect = False
+        """Whether entries name members or groups of an action profile, not actions."""
+        self.default: TableEntry | None = None
+        self.packers: dict[str, Mapping[str, Pack]] = {}
+        """For each table of the assembly that belongs to this one: how to pack each action's data."""
+        self._initial: tuple[str, dict[str, int]] | None = None
+        self._entries: dict[tuple[tuple[KeyElement, ...], int], TableEntry] = {}
+        self._free: list[int] = []
+        self._next_handle = 0
+        self._fields, self._ranges = _fields(self.keys)
+        self._index: Index = make_index("ternary" if self.by_priority else "exact", self._fields)
+
+    # ---------------------------------------------------------------------------------------------------- controller
+
+    def insert(self, key: Sequence[KeyElement], action: str, args: Mapping[str, int], priority: int = 0) -> TableEntry:
+        """Add an entry and return it."""
+        if self.is_indirect:
+            raise BadEntry(f"table '{self.name}': its entries name members or groups of its action profile")
+        spec = self._action(action)
+        if not spec.allowed_in_entries:
+            raise BadEntry(f"table '{self.name}': the action '{action}' can only be the default")
+        entry = self._new(key, action, self._args(spec, args), priority)
+        self._pack(entry)
+        return entry
+
+    def insert_indirect(
+        self, key: Sequence[KeyElement], *, member: int | None = None, group: int | None = None, priority: int = 0
+    ) -> TableEntry:
+        """Add an entry that leads to a member or a group and return it."""
+        if not self.is_indirect:
+            raise BadEntry(f"table '{self.name}': it has no action profile")
+        if (member is None) == (group is None):
+            raise BadEntry(f"table '{self.name}': an entry needs a member or a group")
+        entry = self._new(key, "", {}, priority)
+        entry.member, entry.group = member, group
+        return entry
+
+    def _new(self, key: Sequence[KeyElement], action: str, args: dict[str, int], priority: int) -> TableEntry:
+        normal = self._normal(key)
+        priority = priority if self.by_priority else 0
+        if not 0 <= priority < _LAST_PRIORITY:
+            raise BadEntry(f"table '{self.name}': the priority {priority} is not in 0..{_LAST_PRIORITY - 1}")
+        if (normal, priority) in self._entries:
+            raise DuplicateEntry(f"table '{self.name}': there is already an entry with this key")
+        if len(self._entries) >= self.size:
+            raise TableFull(f"table '{self.name}': all {self.size} entries are in use")
+        index = self._free.pop() if self._free else len(self._entries)
+        meter = MeterCell()
+        found = Entry(self._next_handle, normal, _LAST_PRIORITY - priority if self.by_priority else 0, meter)
+        entry = TableEntry(normal, priority, action, args, index, found, meter=meter)
+        found.result = (entry,)
+        self._next_handle += 1
+        self._entries[normal, priority] = entry
+        self._index.add(found)
+        return entry
+
+    def modify(self, key: Sequence[KeyElement], action: str, args: Mapping[str, int], priority: int = 0) -> None:
+        """Change the action of an entry."""
+        entry = self.entry(key, priority)
+        spec = self._action(action)
+        values = self._args(spec, args)
+        entry.action, entry.args = action, values
+        self._pack(entry)
+
+    def delete(self, key: Sequence[KeyElement], priority: int = 0) -> None:
+        """Remove an entry."""
+        entry = self.entry(key, priority)
+        del self._entries[entry.key, entry.priority]
+        self._index.remove(entry.found)
+        self._free.append(entry.index)
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        self._entries.clear()
+        self._free.clear()
+        self._index = make_index("ternary" if self.by_priority else "exact", self._fields)
+
+    def entry(self, key: Sequence[KeyElement], priority: int = 0) -> TableEntry:
+        """Return the entry with this key and priority."""
+        found = self._entries.get((self._normal(key), priority if self.by_priority else 0))
+        if found is None:
+            raise NoSuchEntry(f"table '{self.name}': there is no entry with this key")
+        return found
+
+    def entries(self) -> Iterator[TableEntry]:
+        """Yield every entry, in the order of insertion."""
+        yield from self._entries.values()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def set_default(self, action: str, args: Mapping[str, int]) -> None:
+        """Set the action of packets that match no entry."""
+        spec = self._action(action)
+        if not spec.allowed_as_default:
+            raise BadEntry(f"table '{self.name}': the action '{action}' cannot be the default")
+        entry = stand_alone(action, self._args(spec, args))
+        self._pack(entry)
+        self.default = entry
+        if self._initial is None:
+            self._initial = (action, entry.args)
+
+    def reset_default(self) -> None:
+        """Set the default action back to the program's."""
+        if self._initial is not None:
+            self.set_default(*self._initial)
+
+    # ---------------------------------------------------------------------------------------------------- data plane
+
+    def searcher(self, reads: Sequence[Read]) -> Callable[[Vector], TableEntry | None]:
+        """Return a function that searches for a packet's entry, given how to read each field of the key."""
+        fields = self._fields
+        masked = [_masked(read, key.mask) for read, key in zip(reads, self.keys, strict=True)]
+        if isinstance(self._index, ExactIndex):
+            if len(masked) == 1:
+                only = masked[0]
+                return lambda vector: self._exact(only(vector))
+            return lambda vector: self._exact(tuple([read(vector) for read in masked]))
+        ranges = tuple(masked[i] for i in self._ranges)
+        packed = [(read, fields[i].shift) for i, read in enumerate(masked) if i not in self._ranges]
+
+        def search(vector: Vector) -> TableEntry | None:
+            key = 0
+            for read, shift in packed:
+                key |= read(vector) << shift
+            index = self._index
+            if isinstance(index, RangeIndex):
+                found = index.lookup(key, *[read(vector) for read in ranges])
+            else:
+                assert not isinstance(index, ExactIndex)
+                found = index.lookup(key)
+            return None if found is None else found[0]
+
+        return search
+
+    def _exact(self, key: int | tuple[int, ...]) -> TableEntry | None:
+        index = self._index
+        assert isinstance(index, ExactIndex)
+        found = index.results.get(key)
+        return None if found is None else found[0]
+
+    def repack(self) -> None:
+        """Pack the data of every entry again, after a table of the assembly was added to `packers`."""
+        for entry in self._entries.values():
+            if not self.is_indirect:
+                self._pack(entry)
+        if self.default is not None:
+            self._pack(self.default)
+
+    def _pack(self, entry: TableEntry) -> None:
+        entry.data = {part: packs[entry.action](entry) for part, packs in self.packers.items() if entry.action in packs}
+
+    def _normal(self, key: Sequence[KeyElement]) -> tuple[KeyElement, ...]:
+        if len(key) != len(self.keys):
+            raise BadEntry(f"table '{self.name}': the key needs {len(self.keys)} fields, not {len(key)}")
+        normal = []
+        for match, element in zip(self._fields, key, strict=True):
+            try:
+                normal.append(match.normal(element))
+            except ValueError as error:
+                raise BadEntry(f"table '{self.name}', field '{match.name}': {error}") from None
+        return tuple(normal)
+
+    def _action(self, name: str) -> ActionSpec:
+        if name not in self.actions:
+            raise BadEntry(f"table '{self.name}': there is no action '{name}' (it has {', '.join(self.actions)})")
+        return self.actions[name]
+
+    def _args(self, spec: ActionSpec, args: Mapping[str, int]) -> dict[str, int]:
+        return checked_args(f"table '{self.name}'", spec, args)
+
+
+def stand_alone(action: str, args: dict[str, int]) -> TableEntry:
+    """Return an action with its arguments that no key leads to: a default, or a member of an action profile."""
+    return TableEntry((), 0, action, args, 0, Entry(-1, (), 0, MeterCell()))
+
+
+def checked_args(owner: str, spec: ActionSpec, args: Mapping[str, int]) -> dict[str, int]:
+    """Return the arguments of an action. Raise :class:`BadEntry` if they do not fit its parameters."""
+    for name, value in args.items():
+        if name not in spec.params:
+            raise BadEntry(f"{owner}, action '{spec.name}': there is no parameter '{name}'")
+        if not 0 <= value < 1 << spec.params[name]:
+            raise BadEntry(f"{owner}, parameter '{name}': {value} does not fit {spec.params[name]} bits")
+    missing = [name for name in spec.params if name not in args]
+    if missing:
+        raise BadEntry(f"{owner}, action '{spec.name}': the parameter '{missing[0]}' is missing")
+    return dict(args)
+
+
+def _fields(keys: Sequence[KeyField]) -> tuple[tuple[MatchField, ...], tuple[int, ...]]:
+    """Return the fields with their places in the packed key (an lpm field is the lowest), and which are ranges."""
+    order = sorted((i for i, key in enumerate(keys) if key.match != "range"), key=lambda i: keys[i].match != "lpm")
+    shifts = dict.fromkeys(range(len(keys)), 0)
+    total = 0
+    for i in order:
+        shifts[i] = total
+        total += keys[i].width
+    fields = [MatchField(ir.Key(k.name, k.match, ir.Const(0), k.width, None), shifts[i]) for i, k in enumerate(keys)]
+    return tuple(fields), tuple(i for i, key in enumerate(keys) if key.match == "range")
+
+
+def _masked(read: Read, mask: int | None) -> Read:
+    return read if mask is None else lambda vector: read(vector) & mask
