@@ -7,7 +7,7 @@ HOSTS := $(VENV)/.hosts
 STAMP := $(VENV)/.stamp
 RUN := $(VENV)/bin
 # pip takes the core from here for all of them only if it comes first.
-PLUG_INS := importers torch etcd web tofino tofino_model study aggregation topoopt
+PLUG_INS := importers torch etcd web tofino tofino_model aggregation topoopt
 # Errors of pip are shown, and nothing else.
 QUIETLY := -qq --disable-pip-version-check
 # `make lock UPGRADE=--upgrade` takes the newest versions; without it, those of the lock files stay where they fit.
@@ -31,7 +31,7 @@ $(RUNS): pyproject.toml ctoolchain/pyproject.toml lab/pyproject.toml softswitch/
 
 $(HOSTS): $(RUNS)
 	@echo "Installing the service's page and what draws pictures into $(VENV)"
-	@$(RUN)/python -m pip install $(QUIETLY) --editable '.[service,plot]' --editable plugins/web --editable plugins/study
+	@$(RUN)/python -m pip install $(QUIETLY) --editable '.[service,plot]' --editable plugins/web
 	@touch $@
 
 # The service's page and pictures besides.
@@ -146,12 +146,12 @@ screenshots: $(STAMP)
 	ECHELON_SCREENSHOTS=docs/images $(RUN)/pytest plugins/web/tests/test_pictures.py
 
 bench: $(STAMP)
-	$(RUN)/python -m plugins.study.bench
+	$(RUN)/python -m bench
 
 # softswitch beside BMv2 (where simple_switch_grpc is installed): lossless rates, entries per second. Needs root.
 # ARGUMENTS=--check only looks whether what comes out of ours is right, for a few seconds.
 bench-switch: $(STAMP)
-	$(RUN)/python -m plugins.study.bench.switch $(ARGUMENTS)
+	$(RUN)/python -m bench.switch $(ARGUMENTS)
 
 # The long runs: random events of the controller, random packets and messages, a day of virtual time, and a real service
 # that is killed again and again, or gets random

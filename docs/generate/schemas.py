@@ -28,7 +28,7 @@ KINDS = {
     "Job file": ("echelon.model.jobs.spec:JobSpec", "jobs.md"),
     "Fabric file": ("echelon.model.fabric.load:FabricSpec", "scenarios.md#fabric"),
     "Scenario file": ("echelon_lab.scenarios.scenario:ScenarioSpec", "scenarios.md#scenario"),
-    "Sweep file": ("echelon_study.sweeps.spec:SweepSpec", "study.md#sweeps"),
+    "Sweep file": ("echelon_lab.sweeps.spec:SweepSpec", "study.md#sweeps"),
     "Configuration of the service": ("echelon.controller.service.config_file:ServiceSpec", "service.md#configuration"),
     "Tokens file": ("echelon.controller.service.api.tokens:TokensSpec", "service.md#security"),
 }

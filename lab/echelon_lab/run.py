@@ -28,7 +28,7 @@ from echelon_lab.comparison import (
     expected_records,
     writing_phases,
 )
-from echelon_lab.points import PointStore, Stored, code_digest, run_from_json, run_to_json
+from echelon_lab.points.store import PointStore, Stored, code_digest, run_from_json, run_to_json
 from echelon_lab.scenarios.results import PolicyRun, alone_iterations_s
 from echelon_lab.scenarios.scale import scaled
 from echelon_lab.scenarios.scenario import PolicyChoice, Scenario, load_scenario, scenario_of

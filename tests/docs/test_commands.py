@@ -51,7 +51,7 @@ ELSEWHERE = {
     r"check\.py": "a change of the reader; tests/examples/test_exercises.py runs every check",
     r"systemctl|pip install|-m venv|^/opt/|by_weight": "an installation",
     r"tests\.soak": "hours",
-    r"bench\.torch_programs": "root, PyTorch, and minutes",
+    r"research\.torch_programs": "root, PyTorch, and minutes",
     r"aggregation\.tests\.training": "root, PyTorch, and minutes",
     r"aggregation\.tests\.sequences": "minutes; plugins/aggregation/tests/test_tofino.py runs some of them",
     r"^echelon topology optimise": "a minute; plugins/topoopt/tests/test_command.py runs it on fewer hosts",
@@ -67,13 +67,13 @@ ELSEWHERE = {
     r"^softswitch (--no-p4|-i|PROGRAM|tofino .*-i )": (
         "a switch that runs on, as the tests in tests/softswitch/realtime have"
     ),
-    r"^echelon traffic (send|receive)": "two hosts; plugins/study/tests/traffic sends and receives on one",
-    r"^echelon (experiment (thesis|pipelines|report)|evaluate )|out/report/": "hours, or what they have measured",
+    r"^echelon traffic (send|receive)": "two hosts; lab/tests/traffic sends and receives on one",
+    r"research experiment (thesis|pipelines|report)|^echelon evaluate |out/report/": "hours, or what they measured",
     r"^echelon capture": "PyTorch; plugins/torch/tests/capture captures jobs where it is installed",
-    r"^echelon coflows FB2010": "a file that its authors publish",
+    r"^python -m research coflows FB2010": "a file that its authors publish",
     r"--scale 1/1000 .*--yes": "minutes, for packets",
     r"^echelon run .*--target tofino": "minutes; plugins/tofino_model/tests/virtual runs scenarios so",
-    r"--cluster tcp": "a cluster, as the tests in plugins/study/tests/sweeps have",
+    r"--cluster tcp": "a cluster, as the tests in lab/tests/sweeps have",
 }
 """The patterns of commands that are not run here, and what each needs."""
 
@@ -145,6 +145,8 @@ def test_the_commands_of_a_page_run_one_after_the_other(page: Path, tmp_path: Pa
         "lab",
         "softswitch",
         "plugins",
+        "bench",
+        "research",
         "tests",
         "examples",
     ):

@@ -45,8 +45,6 @@ NEEDS = {
     "plot": ("plot DIR --kind bars -o pictures", "plot"),
     "show": ("show mine/vision.yaml -o job.png", "plot"),
     "traffic show": ("traffic show flows.csv -o flows.png", "plot"),
-    "coflows": ("coflows coflows.txt", "study"),
-    "sweep": ("sweep sweep.yaml -o swept", "study"),
 }
 """A use of a command that needs an extra, and the extra."""
 FILES = {
@@ -252,13 +250,13 @@ def test_every_command_that_needs_an_extra_says_which(base: Installed, place: Pa
 
 def test_with_the_extras_of_the_readme_they_work(base: Installed, wheel: Path, place: Path) -> None:
     extras = readme_extras()
-    pip_install(base.home, wheel.parent, f"{wheel}[{','.join(sorted({*extras, 'study'}))}]")
+    pip_install(base.home, wheel.parent, f"{wheel}[{','.join(sorted(extras))}]")
     served = [command for command in readme_commands() if runs_on(command)]
     assert served
     for command in served:
         page_is_served(base, place, command)
-    for use, extra in (NEEDS[name] for name in ("plot", "show", "traffic show", "coflows")):
-        assert extra in {*extras, "study"}
+    for use, extra in (NEEDS[name] for name in ("plot", "show", "traffic show")):
+        assert extra in extras
         done = run(base, place, f"echelon {use}")
         assert done.returncode == 0, done.stderr
 

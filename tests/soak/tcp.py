@@ -19,8 +19,8 @@ from typing import Any
 
 import yaml
 
-from plugins.study.bench import torch_programs
-from plugins.study.bench.tcp_ranks import SENDING_US, Pair, iterations_s
+from research import torch_programs
+from research.tcp_ranks import SENDING_US, Pair, iterations_s
 
 ITERATIONS = 8
 TIMERS_S = 2.0

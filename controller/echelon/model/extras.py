@@ -21,24 +21,33 @@ EXTRAS = {
 }
 """The extra that has a package, by the name under which it is imported."""
 
-_LAB = ("lab", "plot", "run", "traffic")
-_STUDY = ("advise", "coflows", "evaluate", "experiment", "job.new", "place", "sweep", "traffic.receive", "traffic.send")
+_LAB = (
+    "advise",
+    "evaluate",
+    "job.new",
+    "lab",
+    "place",
+    "plot",
+    "run",
+    "sweep",
+    "traffic",
+    "traffic.receive",
+    "traffic.send",
+)
 PLUG_INS = {
     "echelon.commands": {
         **dict.fromkeys(_LAB, "lab"),
-        **dict.fromkeys(_STUDY, "study"),
         **dict.fromkeys(("agent", "capture"), "torch"),
         "aggregation": "aggregation",
         "import": "importers",
         "topology": "topoopt",
         "view": "web",
     },
-    "echelon.files": {
-        **dict.fromkeys(("results", "scenario", "sizes", "start_us", "started_s"), "lab"),
-        **dict.fromkeys(("coflows", "rows", "sweep"), "study"),
-    },
+    "echelon.files": dict.fromkeys(
+        ("coflows", "results", "rows", "scenario", "sizes", "start_us", "started_s", "sweep"), "lab"
+    ),
     "echelon.pictures": dict.fromkeys(("fabric", "job"), "lab"),
-    "echelon.plots": {"sweep.slowdowns": "study"},
+    "echelon.plots": {"sweep.slowdowns": "lab"},
     "echelon.stores": {"etcd": "etcd"},
     "echelon.targets": {"tofino": "tofino"},
     "echelon.workers": {"program": "torch"},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -247,11 +247,14 @@ def _estimate(scenario: Scenario, target: str, yes: bool) -> None:
     typer.confirm("Go on?", abort=True, err=True)
 
 
-def in_private(workers: MakeWorkers | None = None, *, terminal: bool = False) -> None:
+def in_private(
+    workers: MakeWorkers | None = None, *, terminal: bool = False, program: Sequence[str] = ("-Pm", "echelon")
+) -> None:
     """Return only inside private namespaces. Outside, run this command line again in namespaces of its own, and end as
     that run does.
 
-    `workers` prepare for it; `terminal` is that of `run_inside`. Raise `RunError` if that is impossible.
+    `workers` prepare for it; `terminal` is that of `run_inside`; `program` is Python's way to this one. Raise
+    `RunError` if that is impossible.
     """
     from contextlib import nullcontext
 
@@ -265,7 +268,7 @@ def in_private(workers: MakeWorkers | None = None, *, terminal: bool = False) ->
     if (why := sandbox.missing()) is not None:
         raise RunError(why)
     with nullcontext() if workers is None else workers.around_sandbox():
-        status = sandbox.run_inside([sys.executable, "-Pm", "echelon", *sys.argv[1:]], terminal=terminal)
+        status = sandbox.run_inside([sys.executable, *program, *sys.argv[1:]], terminal=terminal)
     raise typer.Exit(status)
 
 

@@ -455,7 +455,7 @@ class _List:
 def _rate(gpu: str) -> Fraction:
     """Return the operations a second that a GPU reaches in training."""
     try:
-        from echelon_study.models import find_gpu
+        from echelon_lab.models import find_gpu
     except ModuleNotFoundError:
         raise DocumentError("--gpu", "", f"{plug_in('echelon.commands', 'job.new')}") from None
     unit = find_gpu(gpu)

@@ -14,10 +14,10 @@ import pytest
 from echelon.model.documents import DocumentError
 from echelon.model.fabric.builders import one_tor
 from echelon.model.fabric.load import build_fabric
-from plugins.topoopt.bench.fig16 import MODELS, PANEL_PS, SWITCH_PS, iteration_s, on_panel
-from plugins.topoopt.bench.flat_buffer import Table
-from plugins.topoopt.bench.replicas import replicas
-from plugins.topoopt.bench.task_graph import load_task_graph
+from research.topoopt.fig16 import MODELS, PANEL_PS, SWITCH_PS, iteration_s, on_panel
+from research.topoopt.flat_buffer import Table
+from research.topoopt.replicas import replicas
+from research.topoopt.task_graph import load_task_graph
 from tests.needs import needs
 
 DIRECTORY = os.environ.get("ECHELON_TOPOOPT_FIG16")

@@ -10,7 +10,7 @@ the ordinary way would refuse, takes the ordinary way.
 Updates of one template mostly follow each other. Therefore a template takes as many of them as there are at once: one
 match, and values unpacked row by row.
 
-`python -m plugins.study.bench.p4runtime_bytes` compares this module with plain protobuf on the same server. In requests
+`python -m bench.p4runtime_bytes` compares this module with plain protobuf on the same server. In requests
 of 1000 entries of the Echelon program, the server inserts 5.6 times as many entries per second of processor time, and
 in requests of 100 entries 3.1 times as many. Controller and switch together need half the processor time for an
 insertion. Requests of a single update cost 3 to 14 % more.

@@ -51,10 +51,6 @@ WITHOUT = {
     "evaluate": "--half neither -o out",
     "aggregation compare": "nothing",
     "capture": "",
-    **{
-        f"experiment {name}": "--on nowhere -o out"
-        for name in ["thesis-iperf", "thesis-websearch", "thesis-burst", "pipelines"]
-    },
 }
 """Arguments that lack something, of commands whose example would run for long."""
 
@@ -236,7 +232,6 @@ OFFLINE = {
     "traffic show": "traffic show flows.csv",
     "traffic sizes": "traffic sizes web_search",
     "token": "token alice --role operator",
-    "experiment --list": "experiment --list",
 }
 """A command that runs without a service for each row of the page's table of documents."""
 

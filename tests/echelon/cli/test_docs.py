@@ -59,9 +59,7 @@ def test_every_command_and_option_of_the_table_exists_and_every_command_is_there
         "show",
         "fabric",
         "traffic",
-        "experiment",
         "evaluate",
-        "coflows",
         "topology",
     }
 

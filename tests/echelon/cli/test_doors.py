@@ -84,8 +84,8 @@ def test_a_broken_package_leaves_the_other_commands_whole(tmp_path: Path) -> Non
     [
         (["run", "s.yaml", "-o", "out"], "run", "lab"),
         (["traffic", "send"], "traffic", "lab"),
-        (["evaluate", "-o", "out"], "evaluate", "study"),
-        (["job", "new", "vgg-16"], "job new", "study"),
+        (["evaluate", "-o", "out"], "evaluate", "lab"),
+        (["job", "new", "vgg-16"], "job new", "lab"),
     ],
 )
 def test_what_is_not_installed_says_where_it_comes_from(

@@ -22,9 +22,9 @@ from echelon.cli.progress import EVERY
 from echelon.model.errors import RunError
 from echelon.model.progress import Account, CommandProgress, Phase
 from echelon.planning.policies.base import Policy
+from echelon_lab.placement.choose import place_jobs
 from echelon_lab.run import compare, place, prepare, unwatched
 from echelon_lab.scenarios.scenario import Scenario, load_scenario
-from echelon_study.placement.choose import place_jobs
 
 SCENARIOS = Path(__file__).parents[3] / "topologies/scenarios"
 POLICIES = ("--policy", "fair", "--policy", "echelon")

@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from bench.southbound.switches import running
+from bench.switch.targets import BMV2
 from echelon.model.p4program import program
 from echelon.switches.lowering.intent import ActionCall, Intent, Interval, Part, TableEntry
 from echelon.switches.southbound.channel import P4RuntimeChannel
 from echelon.switches.southbound.encoding import UpdateKind, write_header, write_request
 from echelon.switches.southbound.session import SwitchSession
-from plugins.study.bench.southbound.switches import running
-from plugins.study.bench.switch.targets import BMV2
 from tests.echelon.southbound.conftest import bare, flow_entry
 from tests.needs import needs
 

@@ -15,7 +15,7 @@ from tests.drawing import examples
 from tests.engines import ENGINES
 
 ROOT = Path(__file__).parents[3]
-PROGRAM = load_program((ROOT / "plugins/study/bench/programs/router.json").read_bytes(), "router.json")
+PROGRAM = load_program((ROOT / "bench/programs/router.json").read_bytes(), "router.json")
 OUT, NEXT_MAC, OWN_MAC = 7, 0x0000_5E00_0102, 0xFE00_0000_0001
 
 

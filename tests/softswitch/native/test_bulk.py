@@ -7,15 +7,15 @@ from pathlib import Path
 
 from finsy.proto import p4r
 
+from bench.p4runtime_load import load_p4info, updates
 from ctoolchain import compilers
-from plugins.study.bench.p4runtime_load import load_p4info, updates
 from softswitch import Switch
 from softswitch.native.choice import Choice
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.wire import WireRequest
 from tests.needs import needs
 
-PROGRAMS = Path(__file__).parents[3] / "plugins" / "study" / "bench" / "programs"
+PROGRAMS = Path(__file__).parents[3] / "bench" / "programs"
 ELECTION_ID = p4r.Uint128(low=1)
 ENTRIES = 300
 TABLES = ("exact", "lpm", "ternary", "one_shot")

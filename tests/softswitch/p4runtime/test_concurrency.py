@@ -8,7 +8,7 @@ from typing import Any
 
 from finsy.proto import U128, p4r
 
-from plugins.study.bench.p4runtime_load import updates
+from bench.p4runtime_load import updates
 from softswitch.p4runtime.device import Device
 from softswitch.realtime.lock import HandoverLock
 from softswitch.rpc.status import Code

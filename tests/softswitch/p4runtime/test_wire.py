@@ -14,8 +14,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.p4runtime_load import updates
 from ctoolchain import compilers
-from plugins.study.bench.p4runtime_load import updates
 from softswitch.native.choice import Choice
 from softswitch.p4runtime.device import Device
 from softswitch.p4runtime.p4info import ActionInfo, ActionScope, MatchInfo, MatchKind, ParamInfo, TableInfo

@@ -9,9 +9,9 @@ from collections import Counter
 
 import pytest
 
-from plugins.study.bench.switch.generator import BURST_FRAMES, INDEX_AT, MIN_FRAME_BYTES, ROUND_AT, Sent
-from plugins.study.bench.switch.latency import FOLLOWED, latencies_ns
-from plugins.study.bench.switch.sink import Arrival, attach
+from bench.switch.generator import BURST_FRAMES, INDEX_AT, MIN_FRAME_BYTES, ROUND_AT, Sent
+from bench.switch.latency import FOLLOWED, latencies_ns
+from bench.switch.sink import Arrival, attach
 
 CYCLE_FRAMES = 4096
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from plugins.study.bench.switch.shares import CASES, PORT_RATE_BPS, Case, Class
+from bench.switch.shares import CASES, PORT_RATE_BPS, Case, Class
 from softswitch.tm import PortScheduler, QueueConfig
 
 SECOND_NS = 10**9

@@ -1,6 +1,6 @@
 """Port rate, strict levels and weights of the real switch in real time, by the kernel's clock at the far end.
 
-A short version of `python -m plugins.study.bench.switch --shares`, in a network namespace of its own. Rates are taken
+A short version of `python -m bench.switch --shares`, in a network namespace of its own. Rates are taken
 between two frames that left, and a switch that wakes up late sends what was due meanwhile, so that a busy machine
 widens the result by milliseconds in seconds, not by its load.
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from plugins.study.bench.switch import network
-from plugins.study.bench.switch.shares import CASES
+from bench.switch import network
+from bench.switch.shares import CASES
 from tests.needs import needs
 
 ROOT = Path(__file__).parents[3]
@@ -33,7 +33,7 @@ def outcomes(names: tuple[str, ...]) -> dict[str, list[dict[str, float]]]:
     command = [
         sys.executable,
         "-m",
-        "plugins.study.bench.switch",
+        "bench.switch",
         "--shares",
         "--json",
         "--seconds",

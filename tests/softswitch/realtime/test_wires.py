@@ -28,7 +28,7 @@ from tests.softswitch.realtime.conftest import Orders
 from tests.softswitch.realtime.native import OrdersInC
 from tests.softswitch.realtime.test_interfaces import SENDER, frame, receive
 
-FORWARD = Path(__file__).parents[3] / "plugins" / "study" / "bench" / "programs" / "forward.c"
+FORWARD = Path(__file__).parents[3] / "bench" / "programs" / "forward.c"
 CPU_PORT = 64
 
 

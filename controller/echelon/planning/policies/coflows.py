@@ -1,7 +1,7 @@
 """Coflows under way: what policies know of them, and the rates that they give them.
 
 A policy of coflows divides the network through a `CoflowSharing`, so that one text of it serves flows on any fabric
-(`FlowSharing`) and whole traces on one big switch (`echelon_study.experiments.coflow_replay`).
+(`FlowSharing`) and whole traces on one big switch (`research.coflow_replay`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ values only. For each shape a function, its template, is written and compiled on
 before. Protocol buffers join fields by concatenation, so a request needs no message object for each of its entries
 either. Field numbers are those of p4/v1/p4runtime.proto.
 
-`python -m plugins.study.bench.p4runtime_bytes` compares this module with plain protobuf. Templates encode new entries
+`python -m bench.p4runtime_bytes` compares this module with plain protobuf. Templates encode new entries
 2.7 to
 3.8 times as fast, and known ones 5 to 7 times; joining 1000 entries to a request is ten times as fast. With protobuf
 messages instead of templates, a whole insertion, switch included, takes 1.7 times the processor time. Reading

@@ -65,7 +65,7 @@ def test_in_one_line(scenario: Scenario, change: Callable[[Scenario], Scenario],
 def test_cross_traffic_that_nothing_sends(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     traffic = TrafficSource("web", Schedule((ScheduledFlow(0, "h1", "h2", 100),), 1))
     monkeypatch.setattr(hosts_run, "entry_points", lambda **_: ())
-    with pytest.raises(RunError, match=r"traffic web: 'traffic send' is in the plug-in echelon-study \(run: pip"):
+    with pytest.raises(RunError, match=r"traffic web: 'traffic send' is in the plug-in echelon-lab \(run: pip"):
         hosts_run.run(
             replace(scenario, traffic=(traffic,)),
             "fair",

@@ -319,4 +319,4 @@ def test_a_directory_of_what_no_installed_kind_draws_says_which_plug_in_does(tmp
         "from echelon_lab.plots import subject_of; from pathlib import Path; subject_of(Path())"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "'sweep slowdowns' is in the plug-in echelon-study" in done.stderr
+    assert "'sweep slowdowns' is in the plug-in echelon-lab" in done.stderr

@@ -1,0 +1,158 @@
+"""The agent beside an unmodified program: the time from connect to the switch's entry, and the agent's processor time.
+
+The reference of the times is the agent without eBPF in the same run. Needs root. `python -m bench agent`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+CONNECTS = 100
+MANY = 1000
+IDLE_S = 20.0
+KINDS = {"eBPF": [], "polling": ["--no-ebpf"]}
+
+
+ROUNDS = 9
+TRANSFERS = """
+import socket, sys, time
+server = socket.create_server(("127.0.0.1", 0))
+began = time.perf_counter()
+for _ in range(1000):
+    ours = socket.create_connection(server.getsockname())
+    theirs, _ = server.accept()
+    ours.close()
+    theirs.close()
+connects_s = (time.perf_counter() - began) / 1000
+ours = socket.create_connection(server.getsockname())
+theirs, _ = server.accept()
+began = time.perf_counter()
+for _ in range(20_000):
+    ours.send(bytes(1448))
+    theirs.recv(1448)
+print(connects_s, (time.perf_counter() - began) / 20_000)
+"""
+
+
+def bench() -> list[tuple[str, float, str]]:
+    rows = program_rows()
+    for kind, options in KINDS.items():
+        seen = measured(options)
+        times_s = sorted(seen["connect_s"])
+        # The first rows of both kinds can be compared with each other.
+        rows += [
+            (f"{kind}: connect to entry, p50 of {CONNECTS}", 1000 * statistics.median(times_s), "ms"),
+            (f"{kind}: connect to entry, p99 of {CONNECTS}", 1000 * times_s[-1 - len(times_s) // 100], "ms"),
+            (f"{kind}: agent's processor time for a connect and a close", 1000 * seen["cpu_per_connect_s"], "ms"),
+            (f"{kind}: {MANY} connections at once, until all have their entries", seen["many_s"], "s"),
+            (f"{kind}: agent with {MANY} open connections, share of a processor", 100 * seen["idle_share"], "%"),
+            (f"{kind}: agent with {MANY} open connections, memory", seen["memory_mb"], "MB"),
+        ]
+    return rows
+
+
+def program_rows() -> list[tuple[str, float, str]]:
+    """Return what the program in the kernel costs on loopback, beside the same without it: the best of all rounds."""
+    from echelon_torch.agent import cgroups
+    from echelon_torch.agent.program import KernelProgram
+
+    times: dict[bool, list[list[float]]] = {False: [], True: []}
+    for _ in range(ROUNDS):
+        for attached in times:
+            with cgroups.JobGroup("bench") as made, KernelProgram(made.path) if attached else nullcontext():
+                group = made.path
+                done = subprocess.run(
+                    [
+                        "sh",
+                        "-c",
+                        'echo 0 >"$1/cgroup.procs" && exec "$2" -c "$3"',
+                        "sh",
+                        group,
+                        sys.executable,
+                        TRANSFERS,
+                    ],
+                    capture_output=True,
+                    text=True,
+                    check=True,
+                )
+            times[attached].append([float(word) for word in done.stdout.split()])
+    (connect_s, packet_s), (with_connect_s, with_packet_s) = (
+        [min(column) for column in zip(*times[attached], strict=True)] for attached in (False, True)
+    )
+    return [
+        ("connection opened and closed on loopback, without a program", 1e6 * connect_s, "us"),
+        ("the same with it, over that", with_connect_s / connect_s, ""),
+        ("packet on loopback, without a program", 1e6 * packet_s, "us"),
+        ("the same with it, over that", with_packet_s / packet_s, ""),
+    ]
+
+
+def measured(options: list[str]) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, __file__, *options],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": ":".join(map(str, (ROOT, ROOT / "tests")))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(f"bench agent: {(done.stderr or done.stdout).strip().splitlines()[-1]}")
+    found: dict[str, Any] = json.loads(next(line for line in done.stdout.splitlines() if '"connect_s"' in line))
+    return found
+
+
+def main() -> int:
+    from plugins.torch.tests.agent.place import place
+
+    with place() as here:
+        accepting, port = here.accepting("h1", *sys.argv[1:])
+        connecting = here.connecting("h2", "h1", port, *sys.argv[1:])
+        connecting.order("open 0")
+        # The first report takes longer: the agent does not know the job's addresses yet.
+        time.sleep(2)
+        connect_s = []
+        cpu_s = connecting.cpu_s()
+        for _ in range(CONNECTS):
+            began_s = time.monotonic()
+            (own,) = connecting.order("open 1")
+            here.wait({(own, port), (port, own)})
+            connect_s.append(time.monotonic() - began_s)
+            connecting.order("close 1")
+            here.wait(set())
+        cpu_per_connect_s = (connecting.cpu_s() - cpu_s) / CONNECTS
+        began_s = time.monotonic()
+        ports = connecting.order(f"open {MANY}")
+        here.wait({(own, port) for own in ports} | {(port, own) for own in ports})
+        many_s = time.monotonic() - began_s
+        cpu_s = connecting.cpu_s()
+        time.sleep(IDLE_S)
+        idle_share = (connecting.cpu_s() - cpu_s) / IDLE_S
+        status = Path(f"/proc/{connecting.pid}/status").read_text()
+        memory_mb = int(status.partition("VmRSS:")[2].split()[0]) / 1000
+        seen = {
+            "connect_s": connect_s,
+            "cpu_per_connect_s": cpu_per_connect_s,
+            "many_s": many_s,
+            "idle_share": idle_share,
+            "memory_mb": memory_mb,
+        }
+        print(json.dumps(seen), flush=True)
+        connecting.close()
+        accepting.terminate()
+    return 0
+
+
+if __name__ == "__main__":
+    from echelon_lab.hosts import sandbox
+
+    sys.exit(main() if sandbox.inside() else sandbox.run_inside([sys.executable, __file__, *sys.argv[1:]]))

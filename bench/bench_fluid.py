@@ -1,0 +1,179 @@
+"""The speed of the fluid engines: jobs on a leaf-spine fabric, in C and in Python.
+
+`python -m bench fluid` prints, for every policy, the milliseconds of an event (a moment at which rates
+are set) of 8 jobs on 64 hosts, and how many times as long the engine in Python takes. `python -m
+bench.bench_fluid [HOSTS:JOBS ...] [POLICY ...]` prints how that grows: milliseconds of an event, flows
+under way and memory for more and more hosts and jobs, and the exponent k of the best fit time of an event = c (n log
+n)^k, n flows under way. Memory is the most that the process had until then: name one policy to see its own.
+
+Times are the processor's, so that they mean the same on a machine that has other work.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import resource
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from random import Random
+from time import process_time
+from unittest import mock
+
+from echelon.model.fabric.model import CableLink, Fabric, Host, LinkEnd, Switch
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.paradigms.data import all_reduce
+from echelon.model.jobs.pipelines import gpipe
+from echelon.planning.fluid import Windows, native, simulate
+from echelon.planning.policies import make_policy, policy_names
+
+HOSTS_PER_LEAF, SPINES = 16, 8
+"""Leaves are two times oversubscribed."""
+RATE_BPS = 10 * 10**9
+WINDOWS = Windows(packet_bytes=1500, full=16, initial=10, acknowledgement_bytes=60)
+HORIZON_S = Fraction(1, 4)
+"""How long a run simulates: the first iterations, in which all jobs have begun."""
+MOST_JOBS_IN_PYTHON = 20
+SIZES = ((64, 8), (128, 20), (256, 45), (512, 95), (1024, 200))
+
+
+def leaf_spine(hosts: int) -> Fabric:
+    """Return a fabric of leaves of 16 hosts each, and 8 spines."""
+    leaves = [f"l{i}" for i in range(hosts // HOSTS_PER_LEAF)]
+    spines = [f"s{i}" for i in range(SPINES)]
+    names = [f"h{i}" for i in range(hosts)]
+    delay_s = Fraction(1, 10**6)
+    cables = [
+        CableLink(LinkEnd(host, 0), LinkEnd(leaves[i // HOSTS_PER_LEAF], i % HOSTS_PER_LEAF + 1), RATE_BPS, delay_s)
+        for i, host in enumerate(names)
+    ]
+    cables += [
+        CableLink(LinkEnd(leaf, HOSTS_PER_LEAF + j + 1), LinkEnd(spine, i + 1), RATE_BPS, delay_s)
+        for i, leaf in enumerate(leaves)
+        for j, spine in enumerate(spines)
+    ]
+    return Fabric(
+        f"leaf-spine-{hosts}",
+        {
+            h: Host(h, f"10.0.{i >> 8}.{i & 255}", f"02:00:00:00:{i >> 8:02x}:{i & 255:02x}")
+            for i, h in enumerate(names)
+        },
+        {name: Switch(name, number) for number, name in enumerate((*leaves, *spines), start=1)},
+        tuple(cables),
+    )
+
+
+def jobs_of(count: int, hosts: int, seed: int = 1) -> list[Job]:
+    """Return rings of 4 to 12 workers and pipelines of 4 to 8 stages in turn, on hosts that may serve several."""
+    rng = Random(seed)
+    return [_job(f"job{number}", number % 2 == 0, hosts, rng) for number in range(count)]
+
+
+def _job(name: str, is_ring: bool, hosts: int, rng: Random) -> Job:
+    start_s = Fraction(rng.randrange(1000), 10_000)
+    if is_ring:
+        workers = [f"h{i}" for i in rng.sample(range(hosts), rng.randint(4, 12))]
+        graph = all_reduce(workers, Fraction(rng.randint(50, 200), 1000), rng.randint(50, 150) * 10**6)
+    else:
+        workers = [f"h{i}" for i in rng.sample(range(hosts), rng.randint(4, 8))]
+        hops = len(workers) - 1
+        forward = Fraction(rng.randint(5, 20), 1000)
+        size = rng.randint(5, 20) * 10**6
+        backward = [2 * forward] * len(workers)
+        graph = gpipe(workers, 8, [forward] * len(workers), [size] * hops, backward)
+    return replace(Job(name, *graph), start_s=start_s)
+
+
+@dataclass(slots=True)
+class Measured:
+    """One run: processor seconds, how often rates were set, and the mean number of flows under way."""
+
+    run_s: float
+    events: int
+    flows: float
+
+    @property
+    def event_ms(self) -> float:
+        return 1000 * self.run_s / self.events
+
+
+def measure(policy: str, fabric: Fabric, jobs: Sequence[Job], *, ideal: bool = False) -> Measured:
+    chosen = make_policy(policy)
+    chosen.plan(jobs, fabric)  # plans have a benchmark of their own
+    gc.collect()
+    begin = process_time()
+    result = simulate(jobs, fabric, chosen, None, until=HORIZON_S, windows=WINDOWS, ideal=ideal)
+    run_s = process_time() - begin
+    under_way_s = sum(
+        float((result.end_s if span.finish is None else span.finish) - span.start)
+        for record in result.jobs.values()
+        for iteration in record.iterations
+        for span in iteration.flows.values()
+    )
+    return Measured(run_s, result.allocations, under_way_s / float(result.end_s))
+
+
+def measure_in_python(policy: str, fabric: Fabric, jobs: Sequence[Job]) -> Measured:
+    with mock.patch.object(native, "available", return_value=False):
+        return measure(policy, fabric, jobs)
+
+
+def exponent(points: Sequence[Measured]) -> float:
+    """Return k of the least-squares line of log(time of an event) over log(n log n), n flows under way."""
+    x = [math.log(point.flows * math.log(point.flows)) for point in points]
+    y = [math.log(point.event_ms) for point in points]
+    mean_x, mean_y = math.fsum(x) / len(x), math.fsum(y) / len(y)
+    slope = math.fsum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
+    return slope / math.fsum((a - mean_x) ** 2 for a in x)
+
+
+def _peak_mb() -> str:
+    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f}"
+
+
+def warm_up() -> None:
+    """Build the engine, which the first process after an installation waits for."""
+    hosts, count = SIZES[0]
+    measure("fair", leaf_spine(hosts), jobs_of(count, hosts))
+
+
+def bench() -> Iterator[tuple[str, float, str]]:
+    warm_up()
+    hosts, count = SIZES[0]
+    fabric, jobs = leaf_spine(hosts), jobs_of(count, hosts)
+    for name in policy_names():
+        fast = measure(name, fabric, jobs)
+        slow = measure_in_python(name, fabric, jobs)
+        yield f"{name}, {count} jobs on {hosts} hosts, an event", fast.event_ms, "ms"
+        yield f"{name}, Python / C", slow.event_ms / fast.event_ms, "times"
+
+
+def main() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    words = [word.partition(":") for word in sys.argv[1:]]
+    sizes = [(int(hosts), int(jobs)) for hosts, colon, jobs in words if colon] or SIZES
+    policies = [name for name, colon, _ in words if not colon] or policy_names()
+    heads = ("policy", "hosts", "jobs", "flows under way", "events", "ms an event", "peak MB", "k", "Python / C", "MB")
+    table = Table(*heads)
+    warm_up()
+    for name in policies:
+        points: list[Measured] = []
+        for hosts, count in sizes:
+            fabric, jobs = leaf_spine(hosts), jobs_of(count, hosts)
+            points.append(measure(name, fabric, jobs))
+            of = points[-1]
+            cells = [f"{of.flows:.0f}", f"{of.events:,}", f"{of.event_ms:.2f}", _peak_mb()]
+            cells.append(f"{exponent(points):.2f}" if len(points) > 1 else "")
+            if count <= MOST_JOBS_IN_PYTHON:
+                cells += [f"{measure_in_python(name, fabric, jobs).run_s / of.run_s:.1f}", _peak_mb()]
+            table.add_row(name, f"{hosts:,}", f"{count}", *cells)
+            print(name, hosts, count, *cells, file=sys.stderr, flush=True)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

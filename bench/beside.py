@@ -1,0 +1,213 @@
+"""``python -m bench.beside [PATH] [--runs 5] [--only CASE]``: the service's speed, beside another one's.
+
+PATH is a checkout of another version, which is installed, editable and with its extra `dev`, in an environment of its
+own in `PATH/.venv`. Both daemons are measured in turn, `--runs` times, with the switches of this checkout. Each figure
+is printed as soon as it is measured; the last table has medians over the runs, and their ratios.
+
+Three cases: `flows`, acceptance of a job of 1,000 flows until the last entry on 32 switches; `registered`, `--jobs`
+registered jobs: start, memory, and one more job; `drain`, a link that 1,000 jobs cross, until the last entry.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from bench import bench_registered, bench_service
+from bench.bench_registered import processor_s
+from bench.service import LEAVES, SPINES, served
+from tests.echelon.service.lab import Daemon, Process, ring
+
+DRAINS, CROSSING = 3, 1000
+POLL_S, PATIENCE_S = 0.005, 600.0
+FILL = """import asyncio, json, pathlib, sys
+from tests.echelon.service.lab import fill_store
+asyncio.run(fill_store(pathlib.Path(sys.argv[1]), json.load(sys.stdin)))"""
+Figures = Iterator[tuple[str, float]]
+
+
+class Api:
+    """The API of a version that may not be this one's, as plain JSON."""
+
+    def __init__(self, url: str) -> None:
+        self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=PATIENCE_S)
+
+    def __call__(self, method: str, path: str, body: object = None) -> Any:
+        """Return what the service answers; None where it refuses."""
+        headers = {"Content-Type": "application/json"}
+        self._connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = self._connection.getresponse()
+        content = answer.read()
+        return json.loads(content or "null") if answer.status < 400 else None
+
+    def until(self, path: str, is_so: Callable[[Any], bool]) -> None:
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not is_so(self("GET", path)):
+            assert time.monotonic() < give_up_at, path
+            time.sleep(POLL_S)
+
+    def settle(self) -> None:
+        self.until("/status", lambda status: bool(status and status["settled"]))
+
+    def begin(self) -> None:
+        """Wait until all switches hold the plan. A service that has no session yet is settled, too."""
+        self.until("/switches", lambda switches: bool(switches) and all(one["state"] == "ready" for one in switches))
+        self.settle()
+
+    def install(self, job: Mapping[str, Any]) -> float:
+        """Register a job, and return the seconds from its acceptance to the last entry."""
+        assert self("POST", "/jobs", job) is not None
+        done = self("GET", f"/jobs/{job['job']}?wait_s={PATIENCE_S / 10:g}")
+        assert done["state"] == "installed", done
+        return float(done["timings"]["total_s"])
+
+
+@dataclass(frozen=True)
+class Version:
+    """A checkout, and the folder of the commands of its environment."""
+
+    checkout: Path
+    bin: Path
+
+
+THIS = Version(Path(__file__).parents[1], Path(sys.executable).parent)
+
+
+class _Daemon(Daemon):
+    """The daemon of some version: nothing of it has been imported before it starts."""
+
+    def __init__(self, config: Path, version: Version) -> None:
+        command = (str(version.bin / "echelon"), "serve", "--config", str(config))
+        Process.__init__(self, config.stem, *command, cwd=config.parent)
+
+
+@contextmanager
+def running(version: Version, jobs: list[dict[str, Any]]) -> Iterator[tuple[Daemon, float]]:
+    """Run a version's daemon with these jobs in its store; yield it and the moment of its start."""
+    began_s = 0.0
+
+    def start(config: Path) -> Daemon:
+        nonlocal began_s
+        for file in config.parent.glob("state.db*"):
+            file.unlink()
+        filling = [version.bin / "python", "-c", FILL, config.parent / "state.db"]
+        subprocess.run(filling, input=json.dumps(jobs).encode(), check=True, cwd=version.checkout)
+        began_s = time.monotonic()
+        return _Daemon(config, version)
+
+    with served(start=start, limits={"jobs": 2 * max(1000, len(jobs))}) as daemon:
+        yield daemon, began_s
+
+
+def flows(version: Version, count: int, rounds: int) -> Figures:
+    with running(version, []) as (daemon, _):
+        api = Api(daemon.wait_listening())
+        api.begin()
+        took_s = []
+        before_s = processor_s(daemon.pid)
+        for number in range(rounds):
+            took_s.append(api.install(bench_service.job(number)))
+            api("DELETE", "/jobs/bench")
+            api.settle()
+        cost_s = (processor_s(daemon.pid) - before_s) / rounds
+        yield from _centiles(f"job of {bench_service.FLOWS} flows", took_s)
+        yield "its registration and removal, processor time, ms", cost_s * 1e3
+
+
+def registered(version: Version, count: int, rounds: int) -> Figures:
+    with running(version, [bench_registered.job(number) for number in range(count)]) as (daemon, began_s):
+        api = Api(daemon.wait_listening())
+        api.until("/readyz", lambda ready: ready is not None)
+        yield f"{count} jobs: start to readiness, s", time.monotonic() - began_s
+        yield "the same, processor time, s", processor_s(daemon.pid)
+        api.begin()
+        yield "start to the last entry, s", time.monotonic() - began_s
+        time.sleep(5.0)
+        yield "memory of one job, kB", _resident_kb(daemon.pid) / count
+        took_s = []
+        before_s = processor_s(daemon.pid)
+        for number in range(count, count + rounds):
+            took_s.append(api.install(bench_registered.job(number)))
+            api.settle()
+        cost_s = (processor_s(daemon.pid) - before_s) / rounds
+        yield from _centiles("one more job", took_s)
+        yield "the same, processor time, ms", cost_s * 1e3
+
+
+def drain(version: Version, count: int, rounds: int) -> Figures:
+    jobs = [ring(f"j{n}", ["h0", f"h{1 + n % (LEAVES - 1)}"], "4 MB", f"{10 + n % 50} ms") for n in range(CROSSING)]
+    with running(version, jobs) as (daemon, _):
+        api = Api(daemon.wait_listening())
+        api.begin()
+
+        def turn(others: str, first: str) -> float:
+            """Set the states of spine0's link and of the others; return how long the one set last took."""
+            states = [*((n, others) for n in range(1, SPINES)), (0, first)]
+            for spine, state in sorted(states, key=lambda one: (one[1] == "drained", one[0])):
+                began_s = time.monotonic()
+                assert api("PUT", f"/links/leaf0/spine{spine}", {"state": state, "force": False}) is not None
+                api.settle()
+            return time.monotonic() - began_s
+
+        took_s = []
+        for _ in range(DRAINS):
+            turn("drained", "up")
+            turn("up", "up")
+            took_s.append(turn("up", "drained"))
+        yield f"drain of a link of {CROSSING} jobs, s", statistics.median(took_s)
+
+
+def _centiles(what: str, took_s: list[float]) -> Figures:
+    centiles = statistics.quantiles(took_s, n=100, method="inclusive")
+    yield f"{what}, p50, ms", centiles[49] * 1e3
+    yield f"{what}, p99, ms", centiles[98] * 1e3
+
+
+def _resident_kb(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return float(status.partition("VmRSS:")[2].split()[0])
+
+
+CASES: Mapping[str, Callable[[Version, int, int], Figures]] = {"flows": flows, "registered": registered, "drain": drain}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("path", nargs="?", metavar="PATH", type=Path)
+    parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=bench_service.ROUNDS, help="changes of `flows` and `registered`")
+    parser.add_argument("--only", choices=CASES, action="append")
+    given = parser.parse_args()
+    versions = {"this": THIS}
+    if given.path is not None:
+        checkout = given.path.absolute()
+        versions["other"] = Version(checkout, checkout / ".venv" / "bin")
+    seen: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for run in range(given.runs):
+        for case in given.only or CASES:
+            for name, version in versions.items() if run % 2 else reversed(versions.items()):
+                for what, value in CASES[case](version, given.jobs, given.rounds):
+                    print(f"run {run + 1}, {name}: {what}: {value:.3g}", flush=True)
+                    seen[what][name].append(value)
+    print("\n| | this | other | ratio |\n|---|---|---|---|")
+    for what, of in seen.items():
+        medians = {name: statistics.median(values) for name, values in of.items()}
+        other = f"{medians['other']:.3g} | {medians['this'] / medians['other']:.2f}" if "other" in medians else "|"
+        print(f"| {what} | {medians['this']:.3g} | {other} |")
+
+
+if __name__ == "__main__":
+    main()

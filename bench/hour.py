@@ -1,0 +1,112 @@
+"""What searches for plans take of a processor in an hour of a busy cluster: `python -m bench.hour
+[HOSTS:JOBS] [CHANGES]`.
+
+Without `HOSTS:JOBS`, 20 jobs (rings of two to four, and pipelines) in groups of four that share hosts, on 104 hosts at
+26 leaves; with it, jobs of several models on a cluster of `bench.cluster`, many of which share hosts. As
+often as `CHANGES` says (20), at random times of the hour, a job ends and another one comes, on its hosts if it can. The
+hour is not run: the policy plans after each change, its searches run in turn, and the processor time of each is
+measured. Searches that drift calls for are counted instead: none, if all predictions hold; and as many as
+`echelon.controller.machine.planning_turns` allows, if all are wrong and no search changes a plan.
+"""
+
+from __future__ import annotations
+
+import sys
+from math import floor, log2
+from random import Random
+from time import process_time
+from typing import Any
+
+import echelon
+from bench import service
+from bench.cluster import RATE_BPS, Document, jobs_of
+from bench.service import LEAVES
+from echelon.controller.machine.planning_turns import JUDGED, MOST_PATIENCE
+from echelon.planning.fluid import alone_iteration_s
+from echelon.planning.policies.base import Group
+from echelon.planning.policies.echelon.policy import Echelon
+
+HOUR_S = 3600.0
+HOSTS_PER_LEAF, SPINES = 16, 8
+JOBS = 20
+GROUP = 4
+"""Jobs of a group, and hosts that they share."""
+
+
+def grouped(number: int, name: str | None = None) -> dict[str, Any]:
+    """Return a job of its own for each number, on the hosts of its group, which are at one leaf."""
+    rng = Random(number)
+    hosts = [f"h{number // GROUP % LEAVES + LEAVES * n}" for n in range(GROUP)]
+    spec: dict[str, Any] = {"job": name or f"j{number}", "workers": rng.sample(hosts, 4 if number % 2 else 2)}
+    if number % 4 == 1:
+        forward, activation = f"{rng.randint(5, 8)} ms", f"{rng.randint(1, 8)} MB"
+        section = {"micro_batches": 8, "forward": forward, "activation": activation}
+        return {**spec, "parallelism": "pipeline", "pipeline": section}
+    compute, gradient = f"{rng.randint(40, 60)} ms", f"{rng.randint(20, 60)} MB"
+    return {**spec, "parallelism": "data", "data": {"compute": compute, "gradient": gradient}}
+
+
+def cluster(size: str, changes: int) -> tuple[object, list[Document]]:
+    """Return the fabric of a cluster, and its jobs: the first ones, and one for each change."""
+    random = Random(2)
+    if size:
+        hosts, count = map(int, size.split(":"))
+        fabric = echelon.fabrics.leaf_spine(hosts // HOSTS_PER_LEAF, SPINES, HOSTS_PER_LEAF, 2, RATE_BPS)
+        first, later = list(jobs_of(count, hosts)), list(jobs_of(changes, hosts, seed=2))
+        return fabric, [*first, *({**job, "job": f"later{n}"} for n, job in enumerate(later))]
+    first = [grouped(number) for number in range(JOBS)]
+    later = []
+    for number in range(changes):
+        place = random.randrange(JOBS)
+        spec = grouped(JOBS * (number + 1) + place, f"later{number}")
+        later.append({**spec, "workers": grouped(place)["workers"]})
+    return service.fabric(GROUP), [*first, *later]
+
+
+def most_again(lives_s: float, round_s: float) -> int:
+    """Return how often a group is searched for anew at most: after 1, 2, 4... rounds, and then every so often."""
+    rounds, doublings = lives_s / round_s, MOST_PATIENCE.bit_length()
+    return min(floor(log2(1 + rounds)), doublings) + max(0, int((rounds + 1 - 2**doublings) / MOST_PATIENCE))
+
+
+def main() -> None:
+    size = next((word for word in sys.argv[1:] if ":" in word), "")
+    changes = next((int(word) for word in sys.argv[1:] if word.isdigit()), 20)
+    random = Random(1)
+    fabric, jobs = cluster(size, changes)
+    scenario = echelon.scenario({"fabric": fabric, "jobs": jobs, "iterations": 1}, ["echelon"])
+    count = len(scenario.jobs) - changes
+    present, waiting = list(scenario.jobs[:count]), list(scenario.jobs[count:])
+    times_s = sorted(random.uniform(0, HOUR_S) for _ in range(changes))
+    policy = Echelon()
+    took_s: list[float] = []
+    again = again_s = 0.0
+    born: dict[Group, tuple[float, float]] = {}
+    """By group: when it was planned, and what its search took."""
+    for now_s, until_s in zip([0.0, *times_s], [*times_s, HOUR_S], strict=True):
+        if now_s:
+            new = waiting.pop(0)
+            present.remove(next((job for job in present if job.workers == new.workers), present[0]))
+            present.append(new)
+        policy.plan(present, scenario.fabric)
+        searched = {}
+        for search in policy.searches(present, scenario.fabric):
+            began_s = process_time()
+            policy.adopt(search.group, search.run())
+            searched[search.group] = process_time() - began_s
+            print(
+                f"{now_s:5.0f} s: {len(search.group)} jobs, {searched[search.group]:.2f} s", file=sys.stderr, flush=True
+            )
+        took_s += searched.values() if now_s else ()
+        born = {group: born.get(group, (now_s, searched.get(group, 0.0))) for group in policy.choices}
+        for group, (from_s, search_s) in born.items():
+            if len(group) > 1:
+                round_s = JUDGED * max(float(alone_iteration_s(j, scenario.fabric)) for j in present if j.name in group)
+                more = most_again(until_s - from_s, round_s) - most_again(now_s - from_s, round_s)
+                again, again_s = again + more, again_s + more * search_s
+    print(f"{count} jobs, {changes} changes: {len(took_s)} searches, {sum(took_s):.1f} s of a processor")
+    print(f"  if all predictions are wrong: {again:.0f} more, {again_s:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

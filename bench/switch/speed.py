@@ -1,0 +1,289 @@
+"""Lossless rates and entries per second of every target that is installed, interleaved in one run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from bench.p4runtime_load import Load, load_p4info, updates
+from echelon.switches.southbound.session import SwitchSession
+
+from . import latency
+from .generator import Generator
+from .lossless import GRACE_S, GeneratorLimitError, Search, Trial, lossless_rate
+from .network import received_frames
+from .sink import Capture
+from .targets import DEVICE_ID, RunningSwitch, Target
+from .workloads import Workload, echelon, router
+
+GENERATOR_INTERFACE, INGRESS_INTERFACE = "gen0", "sw0"
+EGRESS_INTERFACE, SINK_INTERFACE = "sw1", "sink0"
+PAIRS = ((GENERATOR_INTERFACE, INGRESS_INTERFACE), (EGRESS_INTERFACE, SINK_INTERFACE))
+
+FRAME_BYTES = (64, 1400)
+LOAD_TABLES = ("exact", "lpm", "ternary", "one_shot")
+"""The tables of bench/programs/tables.p4."""
+_CHECK_PPS = 4_000.0
+_CHECK_S = 0.5
+_COST_S = 0.5
+_LATENCY_S = 1.0
+_SETTLE_S = 0.1
+_FIRST_GUESS_PPS = 40_000.0
+
+Progress = Callable[[str], None]
+"""The callback that is told at each step what is being measured."""
+
+
+class WrongForwardingError(Exception):
+    """A switch does not do to a frame what its program says, so that its speed means nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryLoad:
+    """The entries to write for the clock: so many into each table, of the program that has them."""
+
+    p4info: Path
+    program: Path
+    tables: tuple[str, ...]
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The processors that the switch and the generator may use."""
+
+    name: str
+    switch: tuple[int, ...]
+    generator: tuple[int, ...]
+
+
+def placements() -> list[Placement]:
+    """Return the ways to share this machine's processors; which is better depends on the switch and its load."""
+    cpus = sorted(os.sched_getaffinity(0))
+    out = [Placement("any processor", tuple(cpus), tuple(cpus))]
+    if len(cpus) > 1:
+        out.append(Placement("a processor each", (cpus[0],), (cpus[-1],)))
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One thing measured of each target."""
+
+    program: str
+    frame_bytes: int
+
+    def of(self, target: str) -> str:
+        """Return what it is, of that target, for people."""
+        return f"{target}, {self.program}, {self.frame_bytes} byte packets"
+
+
+@dataclass(slots=True)
+class Results:
+    """The rates of every round, by target's name."""
+
+    searched: dict[Point, dict[str, dict[Placement, list[float]]]] = field(default_factory=dict)
+    """lossless rates in packets/s"""
+    processor_ns: dict[Point, dict[str, list[float]]] = field(default_factory=dict)
+    """processor time per packet at half of the rate, of every placement"""
+    latencies: dict[Point, dict[str, dict[Placement, list[latency.Latency]]]] = field(default_factory=dict)
+    """one-way latencies at half of the rate"""
+    entries_per_s: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    """by table"""
+    settings: dict[str, str] = field(default_factory=dict)
+    limits: list[str] = field(default_factory=list)
+    """the searches that the generator ended: the switch carries at least so much"""
+    told: Progress = lambda _: None
+    """Called with each figure, when it is measured."""
+
+    def add(
+        self, point: Point, target: str, placement: Placement, rate_pps: float, *, by_generator: bool = False
+    ) -> None:
+        where = f"{point.of(target)}, {placement.name}"
+        self.told(f"{where}: {'at least ' * by_generator}{rate_pps:,.0f} packets/s")
+        if by_generator:
+            self.limits.append(where)
+        self.searched.setdefault(point, {}).setdefault(target, {}).setdefault(placement, []).append(rate_pps)
+
+    def add_cost(self, point: Point, target: str, processor_ns: float) -> None:
+        self.told(f"{point.of(target)}: {processor_ns:,.0f} ns of processor time per packet")
+        self.processor_ns.setdefault(point, {}).setdefault(target, []).append(processor_ns)
+
+    def add_latency(self, point: Point, target: str, placement: Placement, found: latency.Latency) -> None:
+        percentiles = f"{found.p50_ns / 1e3:,.1f} us (p50), {found.p99_ns / 1e3:,.1f} us (p99)"
+        self.told(f"{point.of(target)}, {placement.name}: latency {percentiles}")
+        self.latencies.setdefault(point, {}).setdefault(target, {}).setdefault(placement, []).append(found)
+
+    def best(self, point: Point, target: str) -> tuple[Placement, list[float]]:
+        """Return the placement that suits the target best, and its rates."""
+        return max(self.searched[point][target].items(), key=lambda item: statistics.median(item[1]))
+
+    def guess_pps(self, point: Point, target: str) -> float:
+        """Return the rate at which to begin the search."""
+        if target in self.searched.get(point, {}):
+            return statistics.median(self.best(point, target)[1])
+        return _FIRST_GUESS_PPS
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """The measurement to make. The first round tries every placement of every target, the others the best one.
+
+    Without a search, it only looks at what comes out, and at the processor time that it takes.
+    """
+
+    targets: Sequence[Target]
+    rounds: int
+    search: Search | None
+    entries: EntryLoad | None
+    frame_bytes: Sequence[int] = FRAME_BYTES
+
+    def steps(self, workloads: Sequence[Workload]) -> int:
+        """Return the number of calls of `progress`."""
+        searches = len(workloads) * len(self.frame_bytes) * (len(self._placements) + self.rounds - 1)
+        entries = self.rounds * len(self._switches) if self.entries is not None else 0
+        return len(self.targets) * searches + entries
+
+    def run(self, workloads: Sequence[Workload], progress: Progress, told: Progress = lambda _: None) -> Results:
+        """Measure, on the interfaces of PAIRS. Each figure is `told` at once.
+
+        Raises TargetError, SouthboundError, WrongForwardingError.
+        """
+        results = Results(told=told)
+        with Generator(GENERATOR_INTERFACE, SINK_INTERFACE) as generator:
+            for workload in workloads:
+                for size in self.frame_bytes:
+                    generator.load(_name(workload, size), workload.make_cycle(size))
+            for turn in range(self.rounds):
+                for workload in workloads:
+                    # Whoever goes first has a cooler processor: take turns.
+                    for target in self._in_turn(turn):
+                        for placement in self._placements:
+                            sizes = [
+                                s for s in self.frame_bytes if self._is_wanted(results, workload, s, target, placement)
+                            ]
+                            if sizes:
+                                self._measure(target, workload, placement, sizes, generator, results, progress)
+                if self.entries is not None:
+                    for target in (target for target in self._in_turn(turn) if target.is_switch):
+                        progress(f"{target.name}: table entries")
+                        self._write_entries(target, self.entries, results)
+        return results
+
+    @property
+    def _placements(self) -> Sequence[Placement]:
+        return placements()[: 1 if self.search is None else None]
+
+    @property
+    def _switches(self) -> Sequence[Target]:
+        return [target for target in self.targets if target.is_switch]
+
+    def _in_turn(self, turn: int) -> Sequence[Target]:
+        return self.targets if turn % 2 == 0 else self.targets[::-1]
+
+    @staticmethod
+    def _is_wanted(results: Results, workload: Workload, size: int, target: Target, placement: Placement) -> bool:
+        """Return whether the placement has not been tried yet, or suits best."""
+        point = Point(workload.name, size)
+        tried = results.searched.get(point, {}).get(target.name, {})
+        return placement not in tried or results.best(point, target.name)[0] == placement
+
+    def _measure(
+        self,
+        target: Target,
+        workload: Workload,
+        placement: Placement,
+        sizes: Sequence[int],
+        generator: Generator,
+        results: Results,
+        progress: Progress,
+    ) -> None:
+        interfaces = {workload.ingress_port: INGRESS_INTERFACE, workload.egress_port: EGRESS_INTERFACE}
+        generator.place(placement.generator)
+        with RunningSwitch(target, interfaces, cpus=placement.switch) as switch:
+            results.settings[target.name] = switch.settings
+
+            def searches() -> None:
+                for size in sizes:
+                    progress(f"{target.name}: {workload.name}, {size} byte packets, {placement.name}")
+                    check_forwarding(target, workload, size, generator)
+                    point = Point(workload.name, size)
+                    run = partial(trial, generator, _name(workload, size))
+                    half_pps = _CHECK_PPS
+                    if self.search is not None:
+                        try:
+                            found = lossless_rate(run, results.guess_pps(point, target.name), self.search)
+                            results.add(point, target.name, placement, found)
+                        except GeneratorLimitError as limit:
+                            found = limit.rate_pps
+                            results.add(point, target.name, placement, found, by_generator=True)
+                        half_pps = found / 2
+                    before_ns = switch.processor_ns()
+                    carried = run(half_pps, _COST_S).carried
+                    results.add_cost(point, target.name, (switch.processor_ns() - before_ns) / max(1, carried))
+                    name = _name(workload, size)
+                    found_latency = latency.measure(generator, name, half_pps, _LATENCY_S, SINK_INTERFACE)
+                    results.add_latency(point, target.name, placement, found_latency)
+
+            if target.is_switch:
+                asyncio.run(with_controller(switch, workload, searches))
+            else:
+                searches()
+
+    def _write_entries(self, target: Target, load: EntryLoad, results: Results) -> None:
+        with RunningSwitch(target, {}) as switch:
+            p4info = load_p4info(load.p4info)
+            with Load(switch.address, p4info, device_id=DEVICE_ID) as client:
+                client.push(load.program.read_bytes())
+                for table in load.tables:
+                    rate = client.write(updates(p4info, table, load.entries))
+                    by_target = results.entries_per_s.setdefault(table, {})
+                    by_target.setdefault(target.name, []).append(rate.per_second)
+                    results.told(f"{target.name}, table {table}: {rate.per_second:,.0f} entries/s")
+
+
+async def with_controller(switch: RunningSwitch, workload: Workload, work: Callable[[], None]) -> None:
+    """Do `work` while a controller is connected that wrote the workload's intent, as in real life."""
+    async with SwitchSession(switch.target.name, switch.address, DEVICE_ID, workload.program) as session:
+        await session.reconcile(workload.intent)
+        await asyncio.to_thread(work)
+
+
+def _name(workload: Workload, frame_bytes: int) -> str:
+    return f"{workload.name} {frame_bytes}"
+
+
+def trial(generator: Generator, name: str, rate_pps: float, duration_s: float) -> Trial:
+    """Run one trial; return once nothing comes out any more."""
+    before = received_frames(SINK_INTERFACE)
+    sent = generator.run(name, rate_pps, duration_s, GRACE_S)
+    seen = -1
+    while (now := received_frames(SINK_INTERFACE)) != seen:
+        seen = now
+        time.sleep(_SETTLE_S)
+    return Trial(sent.rate_pps, sent.frames, sent.arrived, seen - before - sent.arrived)
+
+
+def check_forwarding(target: Target, workload: Workload, frame_bytes: int, generator: Generator) -> None:
+    """Send slowly, and look at every frame that leaves. Raises WrongForwardingError."""
+    cycle = workload.make_cycle(frame_bytes)
+    with Capture(SINK_INTERFACE, frame_bytes) as capture:
+        sent = generator.run(_name(workload, frame_bytes), _CHECK_PPS, _CHECK_S, 0.2)
+    where = f"{target.name}, {workload.name}, {frame_bytes} byte packets"
+    if len(capture.arrivals) != sent.frames:
+        raise WrongForwardingError(f"{where}: of {sent.frames} packets sent slowly, {len(capture.arrivals)} came out")
+    for came, left in cycle.matched(arrival.head for arrival in capture.arrivals):
+        faults = workload.faults(came, left) if target.is_switch else ["bytes"] * (came != left)
+        if faults:
+            raise WrongForwardingError(f"{where}: wrong {', '.join(faults)}; sent {came.hex()}, got {left.hex()}")
+
+
+def default_workloads() -> list[Workload]:
+    """Return the two programs."""
+    return [router(), echelon()]

@@ -1,0 +1,161 @@
+"""The measurements of an evaluation, as tasks of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from echelon.model.progress import UNSEEN, CommandProgress
+from echelon_lab.evaluation.measure import Knowledge, Mode, Origin, describe, prepared, slowdowns
+from echelon_lab.evaluation.results import ScenarioResult, scored
+from echelon_lab.points.store import code_digest
+from echelon_lab.points.tasks import ResultStore, Task, sweep
+from echelon_lab.run import scenario_digest
+from echelon_lab.scenarios.scenario import PolicyChoice
+
+_SOURCES = tuple(
+    Path(__file__).with_name(f"{name}.py") for name in ("demand", "draw", "fabrics", "limit", "measure", "shapes")
+)
+"""The modules here that determine a measurement."""
+Half = Literal["tune", "report"]
+"""The half of the seeds: even ones, to choose between variants, or odd ones, to report what was chosen."""
+HALVES: tuple[Half, ...] = get_args(Half)
+BASELINE = PolicyChoice("fair")
+"""The policy that all others are compared with."""
+
+
+Measurement = Callable[[], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """The measurements to make."""
+
+    half: Half
+    scenarios: int
+    """The number of scenarios: the first of the half."""
+    policies: tuple[PolicyChoice, ...]
+    """The policies to measure, `BASELINE` among them."""
+    iterations: int
+    """The length of a run, in iterations of the scenario's slowest job alone."""
+    packets: int = 0
+    """The number of scenarios that also run on switches."""
+    ideal: bool = False
+    """Whether policies also run with the rates that they would ideally give."""
+    knowledge: Knowledge = Knowledge()  # noqa: RUF009
+    """The draws of each run, and what policies know."""
+    files: tuple[str, ...] = ()
+    """The paths of scenario files to run instead of drawn scenarios."""
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """Return the scenarios."""
+        if self.files:
+            return self.files
+        first = HALVES.index(self.half)
+        return tuple(range(first, first + 2 * self.scenarios, 2))
+
+    def modes(self, place: int) -> tuple[Mode, ...]:
+        """Return the modes in which scenario number `place`, from 0, runs."""
+        return ("plan", *(("ideal",) if self.ideal else ()), *(("packets",) if place < self.packets else ()))
+
+    def identity(self) -> dict[str, Any]:
+        """Return the evaluation as JSON."""
+        return {
+            "half": self.half,
+            "scenarios": list(self.files) or self.scenarios,
+            "policies": [choice.label for choice in self.policies],
+            "iterations": self.iterations,
+            "packets": self.packets,
+            "ideal": self.ideal,
+            **asdict(self.knowledge),
+        }
+
+
+def evaluate(
+    evaluation: Evaluation, store: ResultStore, workers: int, progress: CommandProgress = UNSEEN
+) -> list[ScenarioResult]:
+    """Measure what `store` does not have in `workers` processes (0: in this one), and return all scenarios' results.
+
+    Raise `SweepError` if a process ends
+    unexpectedly, and `OSError` if nothing can be written.
+    """
+    tasks = _tasks(evaluation)
+    found = sweep(tasks, store, workers, progress)
+    return [
+        scored(
+            origin,
+            found[_name(origin)].result,
+            {
+                (choice.label, mode): found[_name(origin, choice, mode)].result
+                for choice in evaluation.policies
+                for mode in evaluation.modes(place)
+            },
+        )
+        for place, origin in enumerate(evaluation.origins)
+    ]
+
+
+def measured(
+    file: str,
+    policies: Sequence[PolicyChoice],
+    iterations: int,
+    knowledge: Mapping[str, Knowledge],
+    store: ResultStore,
+    workers: int,
+    progress: CommandProgress = UNSEEN,
+) -> list[Mapping[str, Mapping[str, Any]]]:
+    """Return what `slowdowns` measures of plans for the scenario in `file` with each knowledge, by policy. What people
+    are shown of it is the policy and the key of `knowledge`. Errors are those of `evaluate`."""
+    code = code_digest(*_SOURCES, packets=False)
+    names = {
+        (choice.label, about): Task(
+            f"{choice.label}{about}",
+            {"file": file, "policy": choice.label, "iterations": iterations, "code": code, **asdict(known)},
+            partial(slowdowns, file, choice, "plan", iterations, known),
+            # First what the policies take, so that the long ones of the rest begin first.
+            cost=-known.draws,
+            kind=choice.label,
+            work=known.draws,
+        )
+        for about, known in knowledge.items()
+        for choice in policies
+    }
+    found = sweep(list(names.values()), store, workers, progress, unit="runs")
+    return [{of.label: found[names[of.label, about].name].result for of in policies} for about in knowledge]
+
+
+def _tasks(evaluation: Evaluation) -> list[Task]:
+    tasks: list[Task] = []
+
+    def add(name: str, mode: Mode | None, identity: Mapping[str, Any], measure: Measurement, kind: str) -> None:
+        # Scenario after scenario, because a process keeps the last ones that it has drawn.
+        tasks.append(
+            Task(
+                name,
+                {**identity, "mode": mode, "code": code_digest(*_SOURCES, packets=mode == "packets")},
+                measure,
+                cost=-len(tasks),
+                kind=kind,
+            )
+        )
+
+    iterations = evaluation.iterations
+    for place, origin in enumerate(evaluation.origins):
+        of = {"scenario": scenario_digest(prepared(origin).scenario)} if isinstance(origin, str) else {"seed": origin}
+        add(_name(origin), None, of, partial(describe, origin), "")
+        for mode in evaluation.modes(place):
+            for choice in evaluation.policies:
+                known = evaluation.knowledge
+                identity = {**of, "policy": choice.label, "iterations": iterations, **asdict(known)}
+                measure = partial(slowdowns, origin, choice, mode, iterations, known)
+                add(_name(origin, choice, mode), mode, identity, measure, f"{choice.label}, {mode}")
+    return tasks
+
+
+def _name(origin: Origin, choice: PolicyChoice | None = None, mode: Mode = "plan") -> str:
+    name = origin if isinstance(origin, str) else f"seed {origin}"
+    return name if choice is None else f"{name}, {choice.label}, {mode}"

@@ -1,0 +1,213 @@
+"""The store of measured points: one file for each, so that an interrupted sweep continues where it was.
+
+    DIRECTORY/points/NAME-DIGEST.json    {"identity": {...}, "result": {...}, "wall_s": SECONDS}
+
+The identity holds everything that determines the result, including the version of the program; the digest is of the
+identity. A file that cannot be read, or has another identity, counts as absent. `code_digest` is the version of the
+program, and `run_to_json` makes a result of a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
+
+from echelon import model
+from echelon.model.p4program import program
+from echelon.planning.allocation import Number
+from echelon.planning.execution import IterationRecord, JobRecord, Span
+from echelon_lab.scenarios.results import (
+    ChosenPlan,
+    Observed,
+    ObservedComputing,
+    ObservedOperation,
+    PolicyRun,
+    SwitchStats,
+)
+from echelon_lab.traffic.outcome import FlowOutcome
+from echelon_lab.traffic.schedule import PacedFlow, ScheduledFlow
+
+_CORE, _LAB = Path(model.__file__).parents[1], Path(__file__).parents[1]
+_FLUID = (
+    "planning/allocation.py",
+    "planning/execution.py",
+    "model/fabric",
+    "planning/fluid",
+    "model/jobs",
+    "planning/paths.py",
+    "planning/plan.py",
+    "planning/policies",
+    "planning/rankings",
+)
+"""The core's code of a run without packets."""
+_FLUID_LAB = ("scenarios", "virtual/fluid_run.py")
+"""The same of the laboratory."""
+_SOURCES = (".c", ".h", ".py")
+_PACKETS = ("controller/machine", "model", "planning", "switches")
+"""The core's code of a run on packets."""
+
+
+@cache
+def code_digest(*others: Path, packets: bool = False) -> str:
+    """Return a digest of the sources that a measurement runs through, with or without packets, and of `others`."""
+    files = [*(_CORE / name for name in _FLUID), *(_LAB / name for name in _FLUID_LAB)]
+    if packets:
+        files = [*(_CORE / name for name in _PACKETS), _LAB, program().binary]
+        softswitch = find_spec("softswitch")
+        files += [Path(place) for place in softswitch.submodule_search_locations or ()] if softswitch else []
+    digest = hashlib.sha256()
+    for path in sorted(_sources([*files, *others])):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def _sources(files: Iterable[Path]) -> Iterable[Path]:
+    for path in files:
+        yield from (of for of in path.rglob("*.*") if of.suffix in _SOURCES) if path.is_dir() else [path]
+
+
+_DIGEST_DIGITS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A point that has been measured."""
+
+    identity: Mapping[str, Any]
+    result: Mapping[str, Any]
+    wall_s: float
+    """Duration of the measurement, in real seconds."""
+
+    def text(self) -> str:
+        """Return the point as one line of JSON."""
+        document = {"identity": self.identity, "result": self.result, "wall_s": self.wall_s}
+        return json.dumps(document, sort_keys=True, allow_nan=False) + "\n"
+
+    @classmethod
+    def parsed(cls, text: str) -> Stored | None:
+        """Return the point that `text` holds, or None if it holds none."""
+        try:
+            document = json.loads(text)
+            identity, result, wall_s = document["identity"], document["result"], document["wall_s"]
+        except (ValueError, TypeError, KeyError):
+            return None
+        if not isinstance(identity, dict) or not isinstance(result, dict) or not isinstance(wall_s, int | float):
+            return None
+        return cls(identity, result, float(wall_s))
+
+
+class PointStore:
+    """The points below a directory, which is made when the first one is written."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "points"
+
+    def path(self, name: str, identity: Mapping[str, Any]) -> Path:
+        """Return the file of a point; `name` is for people."""
+        digest = hashlib.sha256(canonical(identity).encode()).hexdigest()[:_DIGEST_DIGITS]
+        return self._directory / f"{name}-{digest}.json"
+
+    def get(self, name: str, identity: Mapping[str, Any]) -> Stored | None:
+        """Return the point, if it has been measured."""
+        stored = _read(self.path(name, identity))
+        return stored if stored is not None and canonical(stored.identity) == canonical(identity) else None
+
+    def put(self, name: str, stored: Stored) -> None:
+        """Write a point, whole or not at all. Raise `OSError`."""
+        path = self.path(name, stored.identity)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        partial.write_text(stored.text(), encoding="utf-8")
+        partial.replace(path)
+
+    def remove(self, name: str, identity: Mapping[str, Any]) -> None:
+        """Remove a point, and the directory with the last one. An absent point is not an error."""
+        path = self.path(name, identity)
+        path.unlink(missing_ok=True)
+        with suppress(OSError):  # it holds other points, or is not there
+            path.parent.rmdir()
+
+    def __iter__(self) -> Iterator[Stored]:
+        """Yield all points that can be read, by name of the file."""
+        for path in sorted(self._directory.glob("*.json")):
+            stored = _read(path)
+            if stored is not None:
+                yield stored
+
+
+def _read(path: Path) -> Stored | None:
+    try:
+        return Stored.parsed(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def canonical(identity: Mapping[str, Any]) -> str:
+    """Return the text by which identities are compared."""
+    return json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def run_to_json(run: PolicyRun) -> dict[str, Any]:
+    """Return `run` as `json` can write it.
+
+    Floats and integers are JSON numbers, which are read back exactly; a fraction is ``{"/": [A, B]}``.
+    """
+    return cast("dict[str, Any]", _written(asdict(run)))
+
+
+def run_from_json(document: Mapping[str, Any]) -> PolicyRun:
+    """Return the run from which `run_to_json` made `document`."""
+    run = _read_back(document)
+    return PolicyRun(
+        {
+            name: JobRecord(name, [_iteration(of) for of in record["iterations"]])
+            for name, record in run["records"].items()
+        },
+        {name: SwitchStats(**stats) for name, stats in run["switches"].items()},
+        run["reordered"],
+        run["retransmitted"],
+        {job: {flow: tuple(path) for flow, path in flows.items()} for job, flows in run["paths"].items()},
+        {name: [_outcome(flow) for flow in flows] for name, flows in run["traffic_flows"].items()},
+        {
+            job: Observed(
+                tuple(ObservedOperation(**row) for row in of["operations"]),
+                tuple(ObservedComputing(**row) for row in of["computing"]),
+            )
+            for job, of in run["observed"].items()
+        },
+        [ChosenPlan(tuple(plan["jobs"]), plan["plan"], plan["slowdowns"]) for plan in run["plans"]],
+    )
+
+
+def _written(value: object) -> object:
+    if isinstance(value, Fraction):
+        return {"/": [value.numerator, value.denominator]}
+    if isinstance(value, Mapping):
+        return {name: _written(of) for name, of in value.items()}
+    return [_written(of) for of in value] if isinstance(value, list | tuple) else value
+
+
+def _read_back(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return Fraction(*value["/"]) if value.keys() == {"/"} else {name: _read_back(of) for name, of in value.items()}
+    return [_read_back(of) for of in value] if isinstance(value, list) else value
+
+
+def _iteration(of: Mapping[str, Any]) -> IterationRecord[Number]:
+    flows, computes = ({name: Span(**span) for name, span in of[spans].items()} for spans in ("flows", "computes"))
+    return IterationRecord(of["iteration"], of["start"], of["finish"], flows, computes, of["references"])
+
+
+def _outcome(of: Mapping[str, Any]) -> FlowOutcome:
+    kind = PacedFlow if "rate_bps" in of["flow"] else ScheduledFlow
+    received = None if of["received"] is None else tuple(of["received"])
+    return FlowOutcome(**{**of, "flow": kind(**of["flow"]), "received": received})

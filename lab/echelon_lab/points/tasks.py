@@ -1,0 +1,258 @@
+"""Many independent measurements, some at a time, each stored as soon as it is done."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from math import fsum, inf
+from statistics import fmean
+from typing import Any, Protocol
+
+from echelon.model.errors import Code, CodedError, RunError
+from echelon.model.progress import UNSEEN, CommandProgress
+from echelon_lab.points.store import Stored
+
+_PR_SET_PDEATHSIG = 1
+_TRIES_ALONE = 2
+"""Number of times that a task is measured in a process of its own before it counts as failed."""
+
+
+class ResultStore(Protocol):
+    """A place for measured points."""
+
+    def get(self, name: str, identity: Mapping[str, Any]) -> Stored | None:
+        """Return the point, if it has been measured."""
+
+    def put(self, name: str, stored: Stored) -> None:
+        """Keep the point, so that nothing but the loss of its disk loses it. Raise `OSError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One measurement."""
+
+    name: str
+    """A name for people: of the file, and in errors."""
+    identity: Mapping[str, Any]
+    """Everything that determines the result, as JSON."""
+    measure: Callable[[], Mapping[str, Any]]
+    """The function that makes it, at the top of a module (it goes to another process). It raises `RunError` and the
+    like."""
+    cost: float = 0.0
+    """Expected duration in any unit: the longest begin first, so that none remains for the end."""
+    kind: str = ""
+    """Tasks of a kind take times in proportion to their `work`. Of those of the same cost the longest begin first, by
+    what others of their kinds took."""
+    work: float = 1.0
+
+
+class SweepError(CodedError):
+    """A failure of some measurements. The others are stored. Its text is one line."""
+
+    code: Code = "run-failed"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTask:
+    """One attempt to measure a task."""
+
+    result: Mapping[str, Any]
+    wall_s: float
+    error: str | None = None
+    """The reason why there is no result, if there is none."""
+
+
+Begin = Callable[[Task], None]
+"""A function that is called when a task is about to be measured."""
+Keep = Callable[[Task, MeasuredTask], None]
+"""A function that is called with each outcome, in the process of the sweep."""
+
+
+class Cluster(Protocol):
+    """The computers that measure."""
+
+    def measure(self, tasks: Sequence[Task], keep: Keep) -> None:
+        """Measure `tasks` and call `keep` with each outcome, whatever becomes of single computers. Raise `SweepError`
+        if the cluster cannot be used."""
+
+
+def sweep(
+    tasks: Sequence[Task],
+    store: ResultStore,
+    workers: int | Cluster,
+    progress: CommandProgress = UNSEEN,
+    doing: str = "measuring",
+    unit: str = "points",
+) -> dict[str, Stored]:
+    """Measure what `store` does not have, and return all results by name.
+
+    `workers` is the number of processes on this computer (0: this process), or a cluster. `progress` is told of a stage
+    that is called `doing`, and of each result as one of its parts. A task that fails does not stop the others. Raise
+    `SweepError` in the end if one did, and `OSError` if nothing can be written.
+    """
+    out: dict[str, Stored] = {}
+    missing: list[Task] = []
+    for task in tasks:
+        stored = store.get(task.name, task.identity)
+        if stored is None:
+            missing.append(task)
+        else:
+            out[task.name] = stored
+    progress.stage(doing, len(tasks), unit, kept=len(out))
+    missing.sort(key=lambda task: -task.cost)
+    times = _Times(missing)
+    failures: list[str] = []
+
+    def begin(task: Task) -> None:
+        progress.doing(f"{doing} {task.name}")
+
+    def keep(task: Task, outcome: MeasuredTask) -> None:
+        if outcome.error is not None:
+            failures.append(f"{task.name}: {outcome.error}")
+            return
+        stored = Stored(task.identity, outcome.result, round(outcome.wall_s, 3))
+        store.put(task.name, stored)
+        out[task.name] = stored
+        times.add(task, outcome.wall_s)
+        progress.done()
+        progress.share(times.share)
+
+    if workers == 0:
+        for task in missing:
+            begin(task)
+            keep(task, measured(task.measure))
+    elif missing and isinstance(workers, int):
+        _in_processes(missing, min(workers, len(missing)), begin, keep, times)
+    elif missing and not isinstance(workers, int):
+        workers.measure(missing, keep)
+    if failures:
+        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        raise SweepError(f"{failures[0]}{more}; measured points are kept, run the same command again to continue")
+    return out
+
+
+class _Times:
+    """What tasks take, by their kinds."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._work: dict[str, float] = defaultdict(float)
+        for task in tasks:
+            self._work[task.kind] += task.work
+        self._done: dict[str, float] = defaultdict(float)
+        self._took_s: dict[str, float] = defaultdict(float)
+
+    def add(self, task: Task, took_s: float) -> None:
+        """Count a task that is done."""
+        self._done[task.kind] += task.work
+        self._took_s[task.kind] += took_s
+
+    def expected_s(self, task: Task) -> float:
+        """Return the expected duration of a task; infinite for the first of its kind."""
+        done = self._done.get(task.kind)
+        return task.work * self._took_s[task.kind] / done if done else inf
+
+    @property
+    def share(self) -> float:
+        """Return the share of the tasks' time that is over. Kinds of which nothing is known are as the mean."""
+        paces = {kind: self._took_s[kind] / done for kind, done in self._done.items() if done}
+        if not paces:
+            return 0
+        mean = fmean(paces.values())
+        whole_s = fsum(work * paces.get(kind, mean) for kind, work in self._work.items())
+        return min(fsum(self._took_s.values()) / whole_s, 1) if whole_s else 0
+
+    def take(self, waiting: list[Task]) -> Task:
+        """Remove the task from the list that is to begin next."""
+        last = longest = len(waiting) - 1
+        for index in range(last, -1, -1):
+            task = waiting[index]
+            if not task.kind or task.cost != waiting[last].cost:
+                break
+            if self.expected_s(task) > self.expected_s(waiting[longest]):
+                longest = index
+        return waiting.pop(longest)
+
+
+def _in_processes(tasks: Sequence[Task], workers: int, begin: Begin, keep: Keep, times: _Times) -> None:
+    """Measure in processes of this computer. Tasks that were under way when a process died are measured again, each in
+    a process of its own, so that only the task at fault fails."""
+    waiting = list(reversed(tasks))
+    while waiting:
+        for task in _in_pool(waiting, workers, begin, keep, times):
+            for _ in range(_TRIES_ALONE):
+                if not _in_pool([task], 1, begin, keep, times):
+                    break
+            else:
+                keep(task, MeasuredTask({}, 0.0, "its process ended unexpectedly (out of memory?)"))
+
+
+def _in_pool(waiting: list[Task], workers: int, begin: Begin, keep: Keep, times: _Times) -> list[Task]:
+    """Measure the tasks of `waiting`, in the order of `times`, and remove them from it. If a process dies, stop and
+    return those that were under way."""
+    # gRPC has threads, so processes are not forked.
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_depend_on_parent)
+    running: dict[Future[MeasuredTask], Task] = {}
+    outcomes: list[tuple[Task, MeasuredTask]] = []
+    broken = False
+    try:
+        while not broken and (waiting or running):
+            # No more than can run: an interrupt then waits only for those.
+            while waiting and len(running) < workers and not broken:
+                task = times.take(waiting)
+                begin(task)
+                try:
+                    running[pool.submit(measured, task.measure)] = task
+                except BrokenProcessPool:
+                    waiting.append(task)
+                    broken = True
+            # Only now, so that no process waits for the disk.
+            for outcome in outcomes:
+                keep(*outcome)
+            outcomes = []
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                if isinstance(future.exception(), BrokenProcessPool):
+                    broken = True
+                else:
+                    outcomes.append((running.pop(future), future.result()))
+        for outcome in outcomes:
+            keep(*outcome)
+        return list(running.values())
+    except BaseException:
+        for process in multiprocessing.active_children():
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _depend_on_parent() -> None:
+    """Leave interrupts to the parent. A worker must not outlive it: it would go on measuring, or wait for ever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    parent = multiprocessing.parent_process()
+    if parent is None or not parent.is_alive():
+        os._exit(1)
+
+
+def measured(measure: Callable[[], Mapping[str, Any]]) -> MeasuredTask:
+    """Return what `measure` returns, or why it cannot, and how long it took."""
+    from echelon.model.documents import DocumentError
+    from echelon.planning.policies import PlanError
+    from echelon.switches.lowering.lower import LoweringError
+
+    began = time.perf_counter()
+    try:
+        result = measure()
+    except (RunError, PlanError, LoweringError, DocumentError) as error:
+        return MeasuredTask({}, time.perf_counter() - began, str(error))
+    return MeasuredTask(result, time.perf_counter() - began)

@@ -1,1 +1,0 @@
-"""Sweeps of measurements, with tables, figures and a report: published experiments, and the evaluation of policies."""

@@ -1,0 +1,128 @@
+"""What each part of `echelon` gives: the rank, the paths, the choice by simulation. `python -m
+research.ablation [SCENARIOS] [DRAWS]`.
+
+Scenarios are the first ones of the reporting half of `echelon evaluate` (60), each in a number of draws of phases (1),
+and the three mixed clusters, all on the fluid engine with levels. Sizes, computing and phases are known. A line for
+each part: the ratios to `fair` of the mean and of the worst job; scenarios in which these are more than 1 % worse; and
+the ratios in each of the mixed clusters.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from statistics import fmean
+from unittest.mock import patch
+
+from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.routing import PathChooser
+from echelon.model.jobs.graph import Job
+from echelon.planning.execution import duration_s
+from echelon.planning.fluid.alone_runs import AloneRuns
+from echelon.planning.fluid.slowdown import slowdown
+from echelon.planning.plan import Plan
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.base import Policy
+from echelon.planning.policies.crux.routes import LeastCongested
+from echelon.planning.policies.echelon.candidates import OTHERS, CandidatePlan, candidates
+from echelon.planning.policies.echelon.search import ITERATIONS
+from echelon_lab.evaluation.measure import Knowledge
+from echelon_lab.scenarios.scenario import Scenario, load_scenario
+from echelon_lab.virtual.fluid_run import run
+
+CLUSTERS = ("mixed_leaf_spine", "mixed_rail", "mixed_fat_tree")
+FILES = Path(__file__).parents[1] / "topologies" / "scenarios"
+CLOSE = 0.01
+KEPT = (*OTHERS, CandidatePlan("memory"), CandidatePlan("normalised"))
+"""Candidates without the rank that counts the bytes left, over the paths that connections keep."""
+BOTH = (*KEPT, *(CandidatePlan(one.rule, one.policy, one.parameters, "crux") for one in KEPT))
+
+Slowdowns = Mapping[str, float]
+
+
+class FairOnPaths:
+    """Fair sharing over the least congested paths."""
+
+    name = "fair"
+
+    def plan(self, jobs: Sequence[Job], fabric: Fabric, paths: PathChooser | None = None) -> Plan:
+        return make_policy("fair").plan(jobs, fabric, LeastCongested())
+
+
+def ours(**parameters: str) -> Callable[[], Policy]:
+    return lambda: make_policy("echelon", **parameters)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of `echelon`, and the candidates that it chooses among if these are others than the policy's."""
+
+    make: Callable[[], Policy]
+    candidates: Callable[[Sequence[CandidatePlan]], Sequence[CandidatePlan]] = lambda all_of_them: all_of_them
+
+
+PARTS = {
+    "`fair`": Part(lambda: make_policy("fair")),
+    "none of them: `memory`": Part(ours(order="memory")),
+    "none of them: `normalised`": Part(ours(order="normalised")),
+    "rank": Part(ours(order="left")),
+    "paths: `memory`": Part(ours(order="memory", paths="crux")),
+    "paths: `normalised`": Part(ours(order="normalised", paths="crux")),
+    "paths: `fair`": Part(FairOnPaths),
+    "planner": Part(ours(plan="auto", order="memory"), lambda _: KEPT),
+    "rank and paths": Part(ours(order="left", paths="crux")),
+    "rank and planner": Part(ours(), lambda found: [one for one in found if one.paths == "kept"]),
+    "paths and planner": Part(
+        ours(plan="auto", order="memory"),
+        lambda found: [one for one in BOTH if one.paths in {of.paths for of in found}],
+    ),
+    "all": Part(ours()),
+}
+
+
+def measured(scenario: Scenario, part: Part) -> dict[str, float]:
+    """Return the slowdown of each job, in a run as long as a search simulates."""
+    alone = AloneRuns().update(scenario.jobs, scenario.fabric)
+    end_s = ITERATIONS * max(Fraction(duration_s(record)) for record in alone.values())
+    with patch(
+        "echelon.planning.policies.echelon.policy.candidates", lambda several: part.candidates(candidates(several))
+    ):
+        records = run(scenario, "part", part.make, lambda _job, _iteration: None, end_s=end_s).records
+    return {name: slowdown(record, float(end_s), float(duration_s(alone[name]))) for name, record in records.items()}
+
+
+def averaged(scenarios: Iterable[Scenario], part: Part) -> tuple[float, float]:
+    """Return mean and worst slowdown, each job's in the mean over draws."""
+    found = [measured(scenario, part) for scenario in scenarios]
+    of_jobs = [fmean(one[job] for one in found) for job in found[0]]
+    return fmean(of_jobs), max(of_jobs)
+
+
+def main() -> None:
+    scenarios, draws = (*map(int, sys.argv[1:]), *(60, 1)[len(sys.argv) - 1 :])
+    sets: dict[str, list[Scenario]] = {
+        f"seed {seed}": [Knowledge(draws).scenario(seed, draw) for draw in range(draws)]
+        for seed in range(1, 2 * scenarios, 2)
+    }
+    sets |= {name: [load_scenario(FILES / f"{name}.yaml")] for name in CLUSTERS}
+    ratios: dict[str, list[tuple[float, float]]] = {name: [] for name in PARTS}
+    for of, draws_of in sets.items():
+        found = {name: averaged(draws_of, part) for name, part in PARTS.items()}
+        fair = found["`fair`"]
+        for name, (mean, worst) in found.items():
+            ratios[name].append((mean / fair[0], worst / fair[1]))
+        print(of, *(f"{mean:.3f}/{worst:.3f}" for mean, worst in found.values()), file=sys.stderr, flush=True)
+    heads = ("part", "mean", "lost", "worst job", "lost", "leaf-spine", "rail-optimised", "fat-tree")
+    print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
+    for name, of_part in ratios.items():
+        means, worsts = zip(*of_part[:scenarios], strict=True)
+        cells = [f"{fmean(column):.3f} | {sum(one > 1 + CLOSE for one in column)}" for column in (means, worsts)]
+        cells += [f"{mean:.3f} / {worst:.3f}" for mean, worst in of_part[scenarios:]]
+        print(f"| {name} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Times of collectives beside ASTRA-sim's: `python -m research.astra_sim` prints the table of
+docs/jobs.md."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
+
+import echelon
+from tests.reference.astra_sim import RATE_BPS, Kind, Operation, time_s
+
+OPERATIONS: tuple[tuple[Kind, Operation], ...] = (
+    ("ring", "all-reduce"),
+    ("ring", "all-to-all by ring"),
+    ("ring", "all-to-all"),
+    ("switch", "all-reduce"),
+    ("switch", "all-to-all"),
+)
+RANKS = (4, 8, 16)
+SIZE_BYTES = 2**28
+
+Document = Mapping[str, object]
+
+
+class Times(NamedTuple):
+    """Seconds of an iteration."""
+
+    executed_s: Fraction
+    """The time with acknowledgements of packets of 9000 bytes."""
+    ideal_s: Fraction
+    """The time without acknowledgements, as ASTRA-sim has it."""
+
+
+def fabric(kind: Kind, ranks: int) -> Document:
+    """Return a ring of switches with a host at each, or one switch; links that matter have ASTRA-sim's rate."""
+    hosts = [f"h{number}" for number in range(ranks)]
+    if kind == "switch":
+        return {
+            "fabric": kind,
+            "hosts": hosts,
+            "switches": ["s"],
+            "links": [{"between": [host, "s"], "rate": f"{RATE_BPS} bit/s"} for host in hosts],
+        }
+    switches = [f"s{number}" for number in range(ranks)]
+    # In ASTRA-sim ranks are on the ring themselves, so a host's own link must not be a bottleneck.
+    own = [
+        {"between": [host, switch], "rate": f"{ranks * RATE_BPS} bit/s"}
+        for host, switch in zip(hosts, switches, strict=True)
+    ]
+    between = [{"between": list(pair), "rate": f"{RATE_BPS} bit/s"} for pair in pairwise([*switches, switches[0]])]
+    return {"fabric": kind, "hosts": hosts, "switches": switches, "links": [*own, *between]}
+
+
+def job(operation: Operation, ranks: int, size_bytes: int) -> Document:
+    """Return a job whose iteration is this collective and nothing else."""
+    return {
+        "job": "collective",
+        "parallelism": "graph",
+        "workers": [f"h{number}" for number in range(ranks)],
+        "graph": {"nodes": list(_nodes(operation, ranks, size_bytes))},
+    }
+
+
+def _nodes(operation: Operation, ranks: int, size_bytes: int) -> Iterator[Document]:
+    everyone = list(range(ranks))
+    if operation != "all-to-all by ring":
+        yield {
+            "name": "collective",
+            "collective": operation,
+            "group": everyone,
+            "bytes": f"{size_bytes} B",
+        }
+        return
+    for number in range(ranks * (ranks - 1) // 2):
+        for rank in everyone:
+            before = [f"m{number - 1}-{(rank - 1) % ranks}"] if number else []
+            yield {
+                "name": f"m{number}-{rank}",
+                "send": [rank, (rank + 1) % ranks],
+                "bytes": f"{size_bytes // ranks} B",
+                "after": before,
+            }
+
+
+def simulated_s(kind: Kind, operation: Operation, ranks: int, size_bytes: int) -> Times:
+    """Return how long an iteration of that job takes on that fabric under fair sharing."""
+    scenario = {
+        "fabric": fabric(kind, ranks),
+        "jobs": [job(operation, ranks, size_bytes)],
+        "iterations": 1,
+        "transport": {"packet": "9000 B"},
+    }
+    compared = echelon.simulate(scenario, policies=["fair"], ideal=True)
+    return Times(*(_finish_s(run) for run in compared.runs.values()))
+
+
+def _finish_s(run: echelon.PolicyRun) -> Fraction:
+    finish_s = run.records["collective"].iterations[0].finish
+    assert finish_s is not None
+    return Fraction(finish_s)
+
+
+def main() -> None:
+    out = sys.stdout
+    heads = ("fabric", "collective", "ranks", "ASTRA-sim", "Echelon", "difference")
+    out.write(f"| {' | '.join(heads)} | without latency | without acknowledgements |\n{'|---' * 8}|\n")
+    for kind, operation in OPERATIONS:
+        for ranks in RANKS:
+            ours = simulated_s(kind, operation, ranks, SIZE_BYTES)
+            theirs_s = time_s(kind, operation, ranks, SIZE_BYTES)
+            plain_s = time_s(kind, operation, ranks, SIZE_BYTES, latency_s=Fraction(0))
+            out.write(
+                f"| {kind} | {operation} | {ranks} | {_ms(theirs_s)} | {_ms(ours.executed_s)} |"
+                f" {float(100 * (ours.executed_s / theirs_s - 1)):+.2f} % |"
+                f" {_ms(plain_s)} | {_ms(ours.ideal_s)} |\n"
+            )
+
+
+def _ms(time_s: Fraction) -> str:
+    return f"{float(1000 * time_s):.3f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The plan that `echelon` chooses beside every other policy, on the fluid engine, for scenario files.
+
+`python -m research.choice FILE ...` prints, for each scenario, mean and worst slowdown under `fair`, under
+the other policy with the best mean, and under `echelon`; how far the mean is from that of the best policy; and by how
+much the job that loses most is slower than under `fair`. Without files, it takes those of `topologies/scenarios` that
+have no cross traffic.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+from rich.console import Console
+from rich.table import Table
+
+from echelon.model.errors import RunError
+from echelon.planning.execution import duration_s
+from echelon.planning.policies import PlanError, make_policy, policy_names
+from echelon_lab.scenarios.results import alone_iterations_s
+from echelon_lab.scenarios.scenario import Scenario, load_scenario
+from echelon_lab.virtual.fluid_run import run
+
+SCENARIOS = Path(__file__).parents[1] / "topologies" / "scenarios"
+
+
+def slowdowns(scenario: Scenario, policy: str, alone_s: Mapping[str, float]) -> dict[str, float]:
+    """Return the mean time of each job's iterations over its time alone."""
+    records = run(scenario, policy, partial(make_policy, policy), lambda _job, _iteration: None).records
+    return {
+        name: fmean(float(duration_s(iteration)) for iteration in record.finished) / alone_s[name]
+        for name, record in records.items()
+    }
+
+
+def shown(found: Mapping[str, float]) -> str:
+    """Return mean and worst as text."""
+    return f"{fmean(found.values()):.3f} / {max(found.values()):.3f}"
+
+
+def main() -> None:
+    files = [Path(name) for name in sys.argv[1:]] or sorted(SCENARIOS.glob("*.yaml"))
+    table = Table("scenario", "fair", "best other", "", "echelon", "to the best", "a job to fair")
+    for file in files:
+        scenario = load_scenario(file)
+        if scenario.traffic:
+            continue
+        alone_s = {name: float(least_s) for name, least_s in alone_iterations_s(scenario).items()}
+        found = {}
+        for policy in policy_names():
+            try:
+                found[policy] = slowdowns(scenario, policy, alone_s)
+            except (PlanError, RunError) as error:
+                print(f"{file.name}: {policy}: {error}", file=sys.stderr)
+        ours, fair = found.pop("echelon"), found["fair"]
+        best = min(found, key=lambda policy: fmean(found[policy].values()))
+        to_best = fmean(ours.values()) / fmean(found[best].values()) - 1
+        to_fair = max(ours[job] / fair[job] - 1 for job in ours)
+        table.add_row(
+            file.stem, shown(fair), best, shown(found[best]), shown(ours), f"{to_best:+.1%}", f"{to_fair:+.1%}"
+        )
+        print(file.stem, "done", file=sys.stderr)
+    Console(width=140).print(table)
+
+
+if __name__ == "__main__":
+    main()

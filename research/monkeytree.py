@@ -1,0 +1,339 @@
+"""The same jobs and fabric in MonkeyTree and here: `python -m research.monkeytree DIR` prints the tables of
+docs/evaluation.md.
+
+DIR has three programs of hipersys-team/MonkeyTree (commit 536f589): golden_spine, compat and spine_snapshot_cassini.
+Each job is a ring: its workers compute, each sends to the next one, and an iteration ends when all have received. All
+links have one rate, and all jobs start together, since MonkeyTree places no other jobs where it is told. Ratios are to
+`fair` in the same simulator, over the paths that MonkeyTree's hash chooses, and each is the mean over jobs, then cases.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+from echelon.model.fabric.builders import LINK_BPS, leaf_spine
+from echelon.model.fabric.load import build_fabric
+from echelon.model.fabric.model import Fabric
+from echelon.model.fabric.routing import PathChooser, Routes
+from echelon.model.jobs import build_job
+from echelon.model.jobs.analysis import connections
+from echelon.model.jobs.graph import Job
+from echelon.model.jobs.spec import JobSpec
+from echelon.model.quantities import duration_s as seconds_of
+from echelon.model.quantities import size_bytes
+from echelon.planning.execution import duration_s
+from echelon.planning.fluid import simulate
+from echelon.planning.policies import make_policy
+from echelon.planning.policies.crux.routes import LeastCongested
+from echelon_lab.evaluation.draw import draw
+from echelon_lab.scenarios.scenario import PolicyChoice
+
+ITERATIONS = 100
+"""What spine_snapshot_cassini has built in."""
+COMPAT_ITERATIONS = 1000
+RATE_BPS = 400 * 10**9
+"""The rate of golden_spine's links, and of ours."""
+SLOW_BPS = 50 * 10**9
+"""The rate of the links of the other two programs, whose jobs get an eighth of the bytes."""
+SEEDS = (2, 4, 14, 56, 64, 126, 140, 154, 156, 168, 224, 230)
+"""The first scenarios of the tuning half whose jobs are all data-parallel."""
+
+Times = Mapping[int, float]
+"""Mean iteration time in seconds by number of job; a job that never ends is absent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """A job on these hosts, counted from 0 leaf by leaf."""
+
+    hosts: tuple[int, ...]
+    compute_us: int
+    send_us: int
+    """Microseconds for which a flow of the ring takes a whole link."""
+
+    def model_bytes(self, rate_bps: int) -> int:
+        """Return the size of the model whose all-reduce sends that much, in whole chunks, to a few bytes."""
+        workers = len(self.hosts)
+        return workers * round(Fraction(self.send_us * rate_bps, 8 * 10**6) / (2 * (workers - 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Jobs on a leaf-spine fabric with six hosts at each leaf."""
+
+    family: str
+    leaves: int
+    spines: int
+    rings: tuple[Ring, ...]
+
+
+def pairs(*times_us: tuple[int, int]) -> Case:
+    """Return jobs of two workers each, at either end of one link; compat has this fabric."""
+    rings = (Ring((number, number + 6), *of) for number, of in enumerate(times_us))
+    return Case("pairs", 2, 1, tuple(rings))
+
+
+def rings(workers: int, *times_us: tuple[int, int]) -> Case:
+    """Return jobs with a worker at each of the first `workers` leaves; spine_snapshot_cassini has this fabric."""
+    of = (Ring(tuple(range(n, 6 * workers, 6)), *times) for n, times in enumerate(times_us))
+    return Case("rings", 6, 3, tuple(of))
+
+
+def at_one_link(*times_us: tuple[int, int]) -> Case:
+    """Return two pairs of hosts whose paths by the hash have exactly one link in common."""
+    rings = (Ring(hosts, *of) for hosts, of in zip(((0, 6), (1, 14)), times_us, strict=True))
+    return Case("one link", 6, 3, tuple(rings))
+
+
+def drawn(seed: int) -> Case:
+    """Return a drawn scenario, with its jobs on hosts of their own of MonkeyTree's fabric."""
+    scenario = draw(seed)
+    assert scenario.kind.shape == "data"
+    hosts = Random(f"monkeytree {seed}").sample(range(36), sum(len(job["workers"]) for job in scenario.jobs))
+    of = []
+    for job in scenario.jobs:
+        workers = len(job["workers"])
+        sent_s = Fraction(8 * size_bytes(job["data"]["gradient"]), LINK_BPS) * 2 * (workers - 1) / workers
+        own, hosts = hosts[:workers], hosts[workers:]
+        compute_us = round(seconds_of(job["data"]["compute"]) * 10**6)
+        of.append(Ring(tuple(sorted(own)), compute_us, round(sent_s * 10**6)))
+    return Case("random", 6, 3, tuple(of))
+
+
+def cases() -> list[Case]:
+    """Return all cases. Times are microseconds of computing and of sending alone."""
+    fits, full = (60_000, 40_000), (40_000, 60_000)
+    return [
+        pairs(fits, fits),
+        pairs(full, full),
+        pairs((30_000, 10_000), (50_000, 10_000)),
+        pairs((100_000, 100_000), (200_000, 100_000)),
+        pairs((70_000, 30_000), (70_000, 30_000), (140_000, 30_000)),
+        pairs((80_000, 20_000), (160_000, 40_000), (320_000, 80_000), (50_000, 20_000)),
+        at_one_link((300_000, 100_000), (300_000, 100_000)),
+        at_one_link((300_000, 100_000), (400_000, 100_000)),
+        at_one_link((100_000, 100_000), (200_000, 100_000)),
+        rings(4, *(fits,) * 4),
+        rings(6, *(full,) * 4),
+        rings(2, fits, full, (100_000, 100_000), (200_000, 100_000)),
+        rings(6, fits, (80_000, 20_000), (160_000, 40_000), full, (300_000, 100_000), (50_000, 20_000)),
+        *map(drawn, SEEDS),
+    ]
+
+
+# What MonkeyTree reads and prints.
+
+
+def write(case: Case, directory: Path, rate_bps: int) -> None:
+    """Write a job file for each job, placement.txt, an empty trace.txt, and compat.txt."""
+    (directory / "jobs").mkdir()
+    placed = sorted((host, number) for number, ring in enumerate(case.rings) for host in ring.hosts)
+    for number, ring in enumerate(case.rings):
+        (directory / "jobs" / f"j{number}.yaml").write_text(
+            f'name: "j{number}"\nmodel_size_bytes: {ring.model_bytes(rate_bps)}\n'
+            f"steps:\n  - !compute\n    duration_us: {ring.compute_us}\n  - !all_reduce {{}}\n"
+        )
+    lines = [
+        str(len(case.rings)),
+        *(f"{number}: {len(ring.hosts)} j{number} {ITERATIONS}" for number, ring in enumerate(case.rings)),
+        "",
+        "Placement",
+        *(f"{host}: {number}" for host, number in placed),
+    ]
+    (directory / "placement.txt").write_text("\n".join(lines) + "\n")
+    (directory / "trace.txt").write_text("0\n")
+    times = [f"1 {ring.compute_us} {ring.send_us}" for ring in case.rings]
+    (directory / "compat.txt").write_text("\n".join([str(len(times)), *times]) + "\n")
+
+
+def read(output: str, iterations: int) -> Times:
+    """Return the times of the jobs that have ended."""
+    ended = re.findall(r"JobComplete (\d+) .* real_runtime=(\d+)us", output)
+    return {int(job): int(runtime_us) / 10**6 / iterations for job, runtime_us in ended}
+
+
+@dataclass(frozen=True, slots=True)
+class MonkeyTree:
+    """The directory of its programs."""
+
+    programs: Path
+
+    def golden(self, system: str, case: Case) -> Times:
+        """Return the times under a system of golden_spine, with the workers where `case` has them."""
+        fabric = [str(case.spines), str(6 * case.leaves), "0", "0", "6"]
+        return read(
+            self._output(case, RATE_BPS, "golden_spine", "trace.txt", system, "0", "1", "0", *fabric, "placement.txt"),
+            ITERATIONS,
+        )
+
+    def compat(self, allocator: str, case: Case) -> Times:
+        """Return the times under an allocator of compat."""
+        return read(self._output(case, SLOW_BPS, "compat", "compat.txt", allocator), COMPAT_ITERATIONS)
+
+    def cassini(self, case: Case) -> tuple[Times, str]:
+        """Return the times under CASSINI, and what it did with the jobs at the beginning."""
+        output = self._output(case, SLOW_BPS, "spine_snapshot_cassini", "placement.txt")
+        first, times = output.split("JobComplete")[0], read(output, ITERATIONS)
+        if "cannot install schedule" in first:
+            return times, "refused: a loop"
+        if not any(map(int, re.findall(r"shift=(\d+)", first))):
+            return times, "no shift"
+        return times, "shifted" if len(times) == len(case.rings) else "shifted, a job stops"
+
+    def _output(self, case: Case, rate_bps: int, program: str, *arguments: str) -> str:
+        with tempfile.TemporaryDirectory() as directory:
+            write(case, Path(directory), rate_bps)
+            command = [str(self.programs / program), *arguments]
+            return subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True).stdout
+
+
+# The same here.
+
+
+def spine(src: int, dst: int, job: int, spines: int) -> int:
+    """Return the spine that MonkeyTree's hash chooses: XXH64 of both hosts and the job, with seed 42."""
+    mask = 2**64 - 1
+    p1, p2, p3, p4, p5 = (
+        0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5,
+    )  # fmt: skip
+
+    def rotated(value: int, bits: int) -> int:
+        return (value << bits | value >> 64 - bits) & mask
+
+    state = 42 + p5 + 16
+    for lane in (src | dst << 32, job):
+        state = rotated(state ^ rotated(lane * p2 & mask, 31) * p1 & mask, 27) * p1 + p4 & mask
+    state = (state ^ state >> 33) * p2 & mask
+    state = (state ^ state >> 29) * p3 & mask
+    return (state ^ state >> 32) % spines
+
+
+class Hashed:
+    """A chooser of the paths of MonkeyTree's ECMP (an `echelon.model.fabric.routing.PathChooser`)."""
+
+    def __init__(self, spines: int) -> None:
+        self._spines = spines
+
+    def route(self, fabric: Fabric, jobs: Iterable[Job]) -> Mapping[str, Routes]:
+        """Return the paths by job; job j1 is number 1."""
+
+        def path(job: int, src: str, dst: str) -> tuple[str, ...]:
+            (up, down), number = ((int(end[1:]) - 1 for end in (src, dst)), job)
+            if up // 6 == down // 6:
+                return src, f"leaf{up // 6 + 1}", dst
+            through = f"spine{spine(up, down, number, self._spines) + 1}"
+            return src, f"leaf{up // 6 + 1}", through, f"leaf{down // 6 + 1}", dst
+
+        return {job.name: {ends: path(int(job.name[1:]), *ends) for ends in connections(job)} for job in jobs}
+
+
+def job(number: int, ring: Ring) -> Job:
+    """Return a job as our engine has it: one flow from each worker to the next, as in MonkeyTree."""
+    ranks = range(len(ring.hosts))
+    nodes = [{"name": f"c{rank}", "rank": rank, "compute": f"{ring.compute_us} us"} for rank in ranks]
+    all_reduce = {
+        "name": "sum",
+        "collective": "all-reduce",
+        "group": [*ranks],
+        "bytes": f"{ring.model_bytes(RATE_BPS)} B",
+        "after": [node["name"] for node in nodes],
+    }
+    workers = [f"h{host + 1}" for host in ring.hosts]
+    graph = {"nodes": [*nodes, all_reduce]}
+    return build_job(
+        JobSpec.model_validate({"job": f"j{number}", "parallelism": "graph", "workers": workers, "graph": graph})
+    )
+
+
+def ours(case: Case, policy: str, chooser: PathChooser | None = None, *, ideal: bool = False) -> Times:
+    """Return the times under a policy, over the paths of MonkeyTree's hash unless `chooser` or it chooses others."""
+    fabric = build_fabric(leaf_spine(case.leaves, case.spines, 6, Fraction(6, case.spines), RATE_BPS))
+    jobs = [job(number, ring) for number, ring in enumerate(case.rings)]
+    choice = PolicyChoice.parse(policy)
+    made = make_policy(choice.name, **dict(choice.parameters))
+    vars(made)["plan"] = partial(made.plan, paths=chooser or Hashed(case.spines))
+    result = simulate(jobs, fabric, made, ITERATIONS, until="exactly", ideal=ideal)
+    return {
+        number: fmean(float(duration_s(iteration)) for iteration in result.jobs[f"j{number}"].finished)
+        for number in range(len(jobs))
+    }
+
+
+# The tables.
+
+
+def ratio(times: Times, base: Times) -> float | None:
+    """Return the mean over jobs; None if one never ends."""
+    return fmean(times[number] / base_s for number, base_s in base.items()) if len(times) == len(base) else None
+
+
+def mean(ratios: Iterable[float | None]) -> str:
+    """Return the mean of those that there are, as text."""
+    found = [value for value in ratios if value is not None]
+    return f"{fmean(found):.3f}" if found else "–"
+
+
+HERE: Mapping[str, Callable[[Case, bool], Times]] = {
+    "Crux's paths, fair": lambda case, ideal: ours(case, "fair", LeastCongested(), ideal=ideal),
+    "Crux's paths and levels": lambda case, ideal: ours(case, "crux", ideal=ideal),
+    "MLTCP": lambda case, ideal: ours(case, "mltcp", ideal=ideal),
+    "CASSINI": lambda case, ideal: ours(case, "cassini", ideal=ideal),
+}
+THERE = {"Crux's paths, fair": "crux", "MLTCP": "mltcp"}
+"""Systems of golden_spine."""
+OF_PAIRS = ("mltcp_topo", "mltcp_topo_bytes", "mltcp_topo_approx")
+"""Allocators of compat."""
+
+
+def main() -> None:
+    there = MonkeyTree(Path(sys.argv[1]).resolve())
+    families: dict[str, list[Case]] = {}
+    for case in cases():
+        families.setdefault(case.family, []).append(case)
+    heads = [f"{family} ({len(of)}) | here" for family, of in families.items()]
+    same, did = [], []
+    rows: dict[str, list[str]] = {name: [] for name in HERE}
+    for family, of in families.items():
+        fair_there = [there.golden("ecmp", case) for case in of]
+        fair_here = {ideal: [ours(case, "fair", ideal=ideal) for case in of] for ideal in (True, False)}
+        for name, here in HERE.items():
+            theirs = "–"
+            if name in THERE:
+                theirs = mean(map(ratio, (there.golden(THERE[name], case) for case in of), fair_there))
+            elif name == "CASSINI" and of[0].spines > 1:
+                found = [there.cassini(case) for case in of]
+                theirs = mean(map(ratio, (times for times, _ in found), fair_there))
+                did.append(
+                    f"| {family} | {', '.join(f'{n} {what}' for what, n in Counter(w for _, w in found).items())} |"
+                )
+            both = [mean(map(ratio, (here(case, i) for case in of), fair_here[i])) for i in (True, False)]
+            rows[name] += [theirs, " / ".join(both)]
+        off = sorted(
+            max(abs(theirs[number] / here[number] - 1) for number in here)
+            for theirs, here in zip(fair_there, fair_here[True], strict=True)
+        )
+        close = sum(value < 1e-4 for value in off)
+        same.append(f"| {family} | {len(of)} | {close} | {100 * off[len(off) // 2]:.4f} % | {100 * off[-1]:.2f} % |")
+        if of[0].spines == 1:
+            minmax = [there.compat("minmax", case) for case in of]
+            for allocator in OF_PAIRS:
+                print(f"{allocator}: {mean(map(ratio, (there.compat(allocator, case) for case in of), minmax))}")
+    print("| fair, same paths | cases | within 0.01 % | median | largest |\n|---|---|---|---|---|", *same, sep="\n")
+    print(f"| ratio to fair | {' | '.join(heads)} |\n|---{'|---' * 2 * len(heads)}|")
+    print(*(f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()), sep="\n")
+    print("| CASSINI there | what became of the schedule |\n|---|---|", *did, sep="\n")
+
+
+if __name__ == "__main__":
+    main()

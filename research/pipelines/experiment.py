@@ -1,0 +1,37 @@
+"""The sweep: every policy at every load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from echelon_lab.points.store import PointStore
+from research.experiment import Selection, Stages
+from research.measure import Runner
+from research.pipelines.points import POLICIES, PipelinePoint, point_task
+from research.settings import ExperimentSettings
+
+LOADS = tuple(Fraction(of, 10) for of in (0, 2, 4, 6, 8))
+MODEL = "vgg-16"
+_QUICK_LOADS = (Fraction(0), Fraction(6, 10))
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinesExperiment:
+    """The experiment, whose points are all independent of each other."""
+
+    def stages(self, settings: ExperimentSettings, selection: Selection, make_runner: Callable[[], Runner]) -> Stages:
+        selection.check((MODEL,), POLICIES)
+        loads = selection.loads or (_QUICK_LOADS if settings.quick else LOADS)
+        policies = [policy for policy in POLICIES if policy in (selection.policies or POLICIES)]
+        yield [point_task(PipelinePoint(load, policy), settings, make_runner) for load in loads for policy in policies]
+
+    def report(self, store: PointStore, settings: ExperimentSettings, out: Path) -> list[Path]:
+        from research.pipelines.report import write
+
+        return write(store, settings, out)
+
+
+PIPELINES = PipelinesExperiment()

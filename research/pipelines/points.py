@@ -1,0 +1,138 @@
+"""One point: VGG-16 in four GPipe stages on both sides of a link with web-search traffic, under one policy.
+
+The stages alternate between the sides of a dumbbell, so that every activation and every gradient crosses the link of 25
+Gbit/s (scaled) in its middle; servers reach their switch four times as fast (100 Gbit/s). Cross traffic of the same
+load crosses the link in both directions, between two more servers.
+
+The pipeline is that of PipeDream's measured profile of VGG-16, mini-batches of 128 (D. Narayanan et al., SOSP '19;
+msr-fiddle/pipedream, profiler/image_classification/profiles/vgg16, MIT licence), cut where the stages' compute times
+are most equal, in eight micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+from echelon.model.fabric.builders import dumbbell
+from echelon.model.quantities import duration_text, rate_text, size_text
+from echelon_lab.points.tasks import Task
+from research.measure import Bottleneck, Runner, measure
+from research.settings import ExperimentSettings
+
+BASELINE, SCHEDULED = "fifo", "echelon"
+"""The policy without scheduling, and the one that is compared with all others."""
+POLICIES = (BASELINE, "fair", "varys", SCHEDULED)
+SIDES = ("a1", "a2", "a3"), ("b1", "b2", "b3")
+STAGES = ("a1", "b1", "a2", "b2")
+CROSS = (("a3", "b3"), ("b3", "a3"))
+"""Source and destination, in each direction."""
+FORWARD_MS = (90.9, 47.8, 50.3, 62.9)
+BACKWARD_MS = (143.5, 106.7, 87.5, 101.0)
+ACTIVATION_MB = (1644, 822, 411)
+"""Activations of a mini-batch between two stages, in bytes; gradients are as large."""
+MICRO_BATCHES = 8
+LINK_BPS = 25_000_000_000
+
+WARM_UP = 2
+ITERATIONS, QUICK_ITERATIONS = 12, 3
+_QUEUE_S = Fraction(1, 5)
+"""Depth of a queue as the time in which the link carries it: deep, so that RDMA loses nothing."""
+_WINDOW_PACKETS = 16
+_NIC = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PipelinePoint:
+    """One measurement."""
+
+    load: Fraction
+    """Load, as part of each link."""
+    policy: str
+
+    @property
+    def name(self) -> str:
+        return f"pipeline-{float(self.load):g}-{self.policy}"
+
+
+def document(at: PipelinePoint, iterations: int, settings: ExperimentSettings) -> dict[str, Any]:
+    """Return the scenario of a point as its file has it, with `iterations` in all."""
+    link_bps = round(LINK_BPS * settings.scale)
+    load_bps = round(at.load * link_bps)
+    return {
+        "scenario": "pipelines",
+        "description": at.name,
+        "fabric": dumbbell(len(SIDES[0]), link_bps, _NIC * link_bps),
+        "jobs": [_job(settings)],
+        "policies": [at.policy],
+        "iterations": iterations,
+        "seed": settings.seed,
+        "transport": {
+            "packet": size_text(settings.packet_bytes),
+            "window": _WINDOW_PACKETS,
+            "initial_window": _WINDOW_PACKETS,
+            "retransmit_after": "400 ms",
+        },
+        "queue": size_text(round(_QUEUE_S * link_bps / 8)),
+        "traffic": [
+            {
+                "name": f"to-{dst}",
+                "model": "consistent",
+                "src": src,
+                "dst": dst,
+                "load": rate_text(load_bps),
+                "sizes": "web_search",
+                "size_scale": float(settings.scale),
+            }
+            for src, dst in CROSS
+            if load_bps
+        ],
+    }
+
+
+def point_task(at: PipelinePoint, settings: ExperimentSettings, make_runner: Callable[[], Runner]) -> Task:
+    """Return the measurement of a point."""
+    iterations = QUICK_ITERATIONS if settings.quick else ITERATIONS
+    identity = {
+        "kind": "pipeline-point",
+        "load": str(at.load),
+        "policy": at.policy,
+        "iterations": iterations,
+        "fewest": iterations,
+        "settings": settings.identity(),
+    }
+    return Task(at.name, identity, partial(_measure, at, iterations, settings, make_runner), cost=1 + float(at.load))
+
+
+def _measure(
+    at: PipelinePoint, iterations: int, settings: ExperimentSettings, make_runner: Callable[[], Runner]
+) -> Mapping[str, Any]:
+    link_bps = round(LINK_BPS * settings.scale)
+    return measure(
+        document(at, WARM_UP + iterations, settings),
+        at.name,
+        warm_up=WARM_UP,
+        fewest=WARM_UP + iterations,
+        bottlenecks=[Bottleneck("src", side, link_bps) for side in SIDES],
+        make_runner=make_runner,
+    )
+
+
+def _job(settings: ExperimentSettings) -> dict[str, Any]:
+    def part(milliseconds: float) -> str:
+        return duration_text(Fraction(str(milliseconds)) / 1000 / MICRO_BATCHES)
+
+    return {
+        "job": "training",
+        "parallelism": "pipeline",
+        "workers": list(STAGES),
+        "pipeline": {
+            "micro_batches": MICRO_BATCHES,
+            "forward": [part(of) for of in FORWARD_MS],
+            "backward": [part(of) for of in BACKWARD_MS],
+            "activation": [size_text(round(of * 10**6 * settings.scale / MICRO_BATCHES)) for of in ACTIVATION_MB],
+        },
+    }

@@ -1,0 +1,218 @@
+"""What `echelon` predicts of its plan beside what happens, and the best plan in hindsight: `python -m
+research.predicted [MIXES] [--fluid]`.
+
+Mixes are the first ones of the reporting half of `echelon evaluate`. For each, the policy chooses as it does in a
+service, where phases are unknown, and as it does if they are known. The chosen plan runs from packets, in virtual time,
+in the phases of the scenario, for as many iterations as a search simulates. So do, for hindsight, the plans with the
+best predictions, and those of `fair`, `srpt` and `crux`. `--fluid`: all candidates run instead, on the fluid engine.
+
+A line for each mix, and then: the error of predictions, for each job; how often no plan was better than the chosen one
+by more than 1 %, in the score that a search minimises, and by how much the best was better in all mixes. The error of
+`simulated` is that of the fluid engine in the phases of the run: what no search can know better.
+
+`python -m research.predicted FILE:DIRECTORY ...` compares what a service predicts of the jobs of a scenario
+file with the iterations that `echelon run FILE --on namespaces --out DIRECTORY --policy echelon` measured on real
+sockets, without the first third of them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from statistics import fmean, quantiles
+
+from echelon.model.errors import RunError
+from echelon.planning.fluid.slowdown import WARM_UP, slowdown
+from echelon.planning.policies.base import Choice, Group, Prediction
+from echelon.planning.policies.echelon.candidates import FAIR, CandidatePlan
+from echelon.planning.policies.echelon.policy import Echelon
+from echelon.planning.policies.echelon.search import ITERATIONS, WORST
+from echelon.switches.targets import DEFAULT_TARGET
+from echelon_lab.evaluation.measure import prepared
+from echelon_lab.scenarios.scenario import Scenario, load_scenario
+from echelon_lab.virtual.fluid_run import run as run_fluid
+from echelon_lab.virtual.run import run as run_packets
+
+CLOSE = 0.01
+BEST = 3
+"""The number of predictions, the best ones, whose plans run from packets."""
+RIVALS = (FAIR, CandidatePlan(policy="srpt"), CandidatePlan(policy="crux", parameters=(("paths", "given"),)))
+KNOWLEDGE = ("unknown", "given")
+
+Slowdowns = Mapping[str, float]
+
+
+def choices(scenario: Scenario, phases: str) -> dict[Group, Choice[CandidatePlan]]:
+    """Return what `echelon` chooses for each group of several jobs."""
+    policy = Echelon(Echelon.Parameters.model_validate({"phases": phases}))
+    policy.best_plan(scenario.jobs, scenario.fabric)
+    return {group: found.choice for group, found in policy.choices.items() if found.choice is not None}
+
+
+def follower(scenario: Scenario, candidates: Mapping[Group, CandidatePlan]) -> Echelon:
+    """Return an `echelon` that has chosen these."""
+    policy = Echelon()
+    policy.plan(scenario.jobs, scenario.fabric)
+    for group, candidate in candidates.items():
+        policy.adopt(group, Choice(Prediction(candidate, {}, 0.0, 0), ()))
+    return policy
+
+
+def measured(seed: int, candidates: Mapping[Group, CandidatePlan], packets: bool) -> Slowdowns:
+    """Return the slowdown of each job of a mix with these plans. Raises `RunError`."""
+    mix = prepared(seed)
+    end_s = ITERATIONS * max(demand.alone_s for demand in mix.demands.values())
+    make = partial(follower, mix.scenario, candidates)
+    if packets:
+        run = run_packets(mix.scenario, "echelon", make, _quiet, target=DEFAULT_TARGET, end_s=end_s)
+    else:
+        run = run_fluid(mix.scenario, "echelon", make, _quiet, end_s=end_s)
+    return {job: slowdown(run.records[job], float(end_s), float(demand.alone_s)) for job, demand in mix.demands.items()}
+
+
+def _quiet(_job: str, _iteration: int) -> None:
+    return
+
+
+def score(slowdowns: Slowdowns, group: Group) -> float:
+    """Return what a search minimises; jobs of the evaluation have equal weights."""
+    of_group = [slowdowns[job] for job in group]
+    return fmean(of_group) + WORST * max(of_group)
+
+
+def tried(choice: Choice[CandidatePlan], packets: bool) -> list[CandidatePlan]:
+    """Return the candidates that run for hindsight, the best prediction first."""
+    planned = [one.candidate for one in choice.tried if one.problem is None]
+    return [*dict.fromkeys((*planned[:BEST], *RIVALS))] if packets else planned
+
+
+def hindsight(
+    seed: int, found: Mapping[str, Mapping[Group, Choice[CandidatePlan]]], packets: bool
+) -> dict[tuple[Group, CandidatePlan], Slowdowns]:
+    """Return what happens to each group of a mix with each of the candidates. Groups share no links, so that one run
+    shows a candidate of each."""
+    groups = found[KNOWLEDGE[0]]
+    of_group = {
+        group: [
+            *dict.fromkeys(
+                one for of in found.values() for one in (of[group].best.candidate, *tried(of[group], packets))
+            )
+        ]
+        for group in groups
+    }
+    out = {}
+    for number in range(max(map(len, of_group.values()))):
+        candidates = {group: of[min(number, len(of) - 1)] for group, of in of_group.items()}
+        try:
+            slowdowns = measured(seed, candidates, packets)
+        except RunError as error:
+            print(f"seed {seed}: {[*candidates.values()]}: {error}", file=sys.stderr)
+            continue
+        out.update(dict.fromkeys(candidates.items(), slowdowns))
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What was chosen for a group of a mix, and what happens to it."""
+
+    seed: int
+    phases: str
+    chosen: Prediction
+    happened: Slowdowns
+    simulated: Slowdowns
+    """The same on the fluid engine."""
+    scores: Mapping[CandidatePlan, float]
+    """What happens with each of the candidates that run, the chosen one among them."""
+
+    @property
+    def best(self) -> CandidatePlan:
+        """Return the best candidate in hindsight."""
+        return min(self.scores, key=self.scores.__getitem__)
+
+    def over(self, other: CandidatePlan) -> float:
+        """Return by what part the chosen plan is worse than another."""
+        return self.scores[self.chosen.candidate] / self.scores[other] - 1
+
+
+def rows(seed: int, packets: bool) -> Iterator[Row]:
+    """Yield what there is to tell of a mix."""
+    scenario = prepared(seed).scenario
+    found = {phases: choices(scenario, phases) for phases in KNOWLEDGE}
+    all_happened = hindsight(seed, found, packets)
+    for phases, of in found.items():
+        for group, choice in of.items():
+            happened = all_happened[group, choice.best.candidate]
+            everyone = measured(seed, {group: choice.best.candidate}, packets=False) if packets else happened
+            simulated = {job: everyone[job] for job in choice.best.slowdowns}
+            scores = {one: score(of_one, group) for (its, one), of_one in all_happened.items() if its == group}
+            yield Row(seed, phases, choice.best, happened, simulated, scores)
+
+
+def errors(predicted: Slowdowns, happened: Slowdowns) -> list[float]:
+    """Return the part by which the prediction of each job is too high or too low."""
+    return [slowdown / happened[job] - 1 for job, slowdown in predicted.items()]
+
+
+def shown(parts: Sequence[float]) -> str:
+    """Return p50 and p90 of the sizes of errors, and their mean with its sign."""
+    tenths = quantiles(map(abs, parts), n=10, method="inclusive")
+    return f"p50 {tenths[4]:.1%}, p90 {tenths[8]:.1%}, mean {fmean(parts):+.1%} ({len(parts)} jobs)"
+
+
+def report(of: Sequence[Row]) -> Iterator[str]:
+    """Yield the figures over all mixes, for one knowledge of phases."""
+    predicted = [errors(row.chosen.slowdowns, row.happened) for row in of]
+    simulated = [errors(row.simulated, row.happened) for row in of]
+    yield f"  predicted is off by {shown([*chain(*predicted)])}"
+    yield f"  simulated is off by {shown([*chain(*simulated)])}"
+    regrets = [row.over(row.best) for row in of]
+    worse = [part for part in regrets if part > CLOSE]
+    yield (
+        f"  best within {CLOSE:.0%}: {len(of) - len(worse)} of {len(of)}; regret {fmean(regrets):.2%} in the mean, "
+        f"{max(regrets):.1%} at most, {fmean(worse or [0.0]):.1%} in the mean where it is not the best"
+    )
+    for rival in RIVALS:
+        yield f"  to {rival.label}: {fmean(row.over(rival) for row in of if rival in row.scores):+.1%}"
+
+
+def on_sockets(file: Path, directory: Path) -> list[float]:
+    """Print the predicted and the measured slowdown of each job, and return the errors."""
+    choice = choices(load_scenario(file), "unknown")
+    jobs = json.loads((directory / "results.json").read_text())["results"]["echelon"]["jobs"]
+    out = []
+    for group in choice.values():
+        for job, predicted in sorted(group.best.slowdowns.items()):
+            times_s = jobs[job]["iteration_times_s"]
+            happened = fmean(times_s[round(WARM_UP * len(times_s)) :]) / jobs[job]["alone_iteration_s"]
+            out.append(predicted / happened - 1)
+            print(f"{file.stem}: {group.best.candidate.label}: {job} {predicted:.3f} {happened:.3f} {out[-1]:+.1%}")
+    return out
+
+
+def main() -> None:
+    if pairs := [word.split(":") for word in sys.argv[1:] if ":" in word]:
+        print(shown([part for file, directory in pairs for part in on_sockets(Path(file), Path(directory))]))
+        return
+    mixes = next((int(word) for word in sys.argv[1:] if word.isdigit()), 20)
+    found: list[Row] = []
+    for seed in range(1, 2 * mixes, 2):
+        for row in rows(seed, packets="--fluid" not in sys.argv):
+            found.append(row)
+            off = fmean(errors(row.chosen.slowdowns, row.happened))
+            print(
+                f"seed {seed}, phases {row.phases}: {row.chosen.candidate.label}, off by {off:+.1%}, "
+                f"best {row.best.label}, regret {row.over(row.best):.1%}",
+                flush=True,
+            )
+    for phases in KNOWLEDGE:
+        print(f"phases {phases}:", *report([row for row in found if row.phases == phases]), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

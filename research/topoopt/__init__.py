@@ -1,0 +1,1 @@
+"""Figures of TopoOpt (NSDI '23), ours beside theirs."""
