@@ -19,7 +19,8 @@ from tests import needs
 from tests.needs import NEEDS
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = (ROOT / "tests", *sorted(ROOT.glob("plugins/*/tests")))
+HOUSES = ("tests", "lab/tests", "research/tests", "bench/tests", "plugins/*/tests")
+FOLDERS = [folder for house in HOUSES for folder in sorted(ROOT.glob(house))]
 HERE = (Path(needs.__file__), Path(__file__))
 FILES = [path for folder in FOLDERS for path in folder.rglob("*.py") if path not in HERE]
 

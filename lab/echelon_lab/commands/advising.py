@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from echelon.cli.compilers import slow_code
 from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import AsJson, Column, show, show_json
 from echelon.cli.usage import BAD_INPUT, fail
+from echelon_lab.commands.compilers import slow_code
 from echelon_lab.commands.errors import one_line_errors
 
 if TYPE_CHECKING:

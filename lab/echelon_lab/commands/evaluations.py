@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from echelon.cli.compilers import slow_code
 from echelon.cli.progress import ShownProgress
 from echelon.cli.tables import AsJson, Column, show, show_json
+from echelon_lab.commands.compilers import slow_code
 from echelon_lab.commands.errors import one_line_errors
 from echelon_lab.commands.runs import policy_choice
 

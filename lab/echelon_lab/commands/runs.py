@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from echelon.cli import tables
-from echelon.cli.compilers import slow_code
 from echelon.cli.progress import ShownProgress
 from echelon.cli.usage import BAD_INPUT, FAILED, INTERRUPTED, fail, fraction
 from echelon.switches.targets import DEFAULT_TARGET, UNRANKED_TARGET
 from echelon_lab import FLUID, PRIVATE, VIRTUAL
 from echelon_lab.commands import outcomes
+from echelon_lab.commands.compilers import slow_code
 
 if TYPE_CHECKING:
     from echelon_lab.hosts.workers.others import MakeWorkers

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from ctoolchain import compilers
-from echelon.cli.compilers import slow_code
 from echelon.cli.progress import EVERY
 from echelon.model.errors import RunError
 from echelon.model.progress import Account, CommandProgress, Phase
 from echelon.planning.policies.base import Policy
+from echelon_lab.commands.compilers import slow_code
 from echelon_lab.placement.choose import place_jobs
 from echelon_lab.run import compare, place, prepare, unwatched
 from echelon_lab.scenarios.scenario import Scenario, load_scenario
