@@ -7,11 +7,13 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import fsum, inf
 from statistics import fmean
@@ -210,7 +212,8 @@ def _in_pool(waiting: list[Task], workers: int, begin: Begin, keep: Keep, times:
                 task = times.take(waiting)
                 begin(task)
                 try:
-                    running[pool.submit(measured, task.measure)] = task
+                    with _signals_held_back():
+                        running[pool.submit(measured, task.measure)] = task
                 except BrokenProcessPool:
                     waiting.append(task)
                     broken = True
@@ -232,6 +235,29 @@ def _in_pool(waiting: list[Task], workers: int, begin: Begin, keep: Keep, times:
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _signals_held_back() -> Iterator[None]:
+    """Let SIGINT and SIGTERM take effect at the end, if this is the main thread.
+
+    Whatever is interrupted while it starts a process leaves one that waits for its instructions in vain, and ends with
+    a traceback.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda number, _frame: received.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for delayed in received:
+            signal.raise_signal(delayed)
 
 
 def _depend_on_parent() -> None:

@@ -91,6 +91,47 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, workers: int) -> None:
     assert sorted(asked(log)) == sorted(set(NUMBERS) - kept)
 
 
+ENDED_AT_START = """
+import multiprocessing.util, signal, sys
+from pathlib import Path
+from echelon_lab.points.store import PointStore
+from echelon_lab.points.tasks import sweep
+from lab.tests.points.test_sweep import tasks
+
+def end(*_):
+    sys.exit(143)
+
+def spawn_and_end(path, words, descriptors, spawn=multiprocessing.util.spawnv_passfds):
+    process = spawn(path, words, descriptors)
+    if "spawn_main" in str(words):
+        signal.raise_signal(signal.SIGTERM)
+    return process
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, end)
+    multiprocessing.util.spawnv_passfds = spawn_and_end
+    folder = Path(sys.argv[1])
+    sweep(tasks(folder / "log"), PointStore(folder), 2)
+"""
+
+
+def test_an_end_while_a_process_starts_is_quiet(tmp_path: Path) -> None:
+    """The signal comes when the process is there, but has not got its instructions."""
+    script = tmp_path / "ended.py"
+    script.write_text(ENDED_AT_START)
+    command = [sys.executable, str(script), str(tmp_path)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (143, "")
+
+
 def test_another_identity_is_another_point(tmp_path: Path) -> None:
     log, store = tmp_path / "log", PointStore(tmp_path)
     sweep(tasks(log), store, 0)
