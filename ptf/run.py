@@ -37,6 +37,10 @@ from echelon.switches.targets.launching import Place, SwitchLauncher, SwitchProc
 _HERE = Path(__file__).resolve().parent
 PORTS = (0, 1, 2, 3, 4)
 """Hosts are at ports 1 to 4. A program that forwards a packet without choosing a port sends it to port 0."""
+P4INFO = "echelon.p4info.txtpb"
+_TABLE = "flow"
+_WITHOUT_TABLE = {"aggregation", "unclaimed"}
+"""The modules of tests for which a program needs no table of flows."""
 _DEVICE_ID = 1
 _SWITCH = "target"
 _TEST_TIMEOUT_S = 120
@@ -50,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if launcher is None:
             raise RunError(f"target {options.target} does not run as a process (give another --target)")
         launcher.find()
+        if options.program is not None:
+            _check_program(options.program, options.tests)
         wiring = _choose_wiring(options.ports, options.target, launcher)
         if wiring == "veth" and not in_own_namespace():
             return enter_own_namespace()
@@ -84,11 +90,22 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _build_directory(text: str) -> Path:
-    if not Path(text, "echelon.p4info.txtpb").is_file():
-        raise argparse.ArgumentTypeError(
-            f"there is no echelon.p4info.txtpb in {text}; give a directory with the output of p4c"
-        )
+    if not Path(text, P4INFO).is_file():
+        raise argparse.ArgumentTypeError(f"there is no {P4INFO} in {text}; give a directory with the output of p4c")
     return Path(text)
+
+
+def _check_program(directory: Path, tests: Sequence[str]) -> None:
+    """Raise `RunError` if the program lacks the table that these tests write to."""
+    modules = {test.partition(".")[0] for test in tests if not test.startswith("^")}
+    if modules and modules <= _WITHOUT_TABLE:
+        return
+    if f'alias: "{_TABLE}"' in (directory / P4INFO).read_text():
+        return
+    raise RunError(
+        f"the program in {directory} has no table '{_TABLE}', which only tests of "
+        f"{' and '.join(sorted(_WITHOUT_TABLE))} do without (for a build with aggregation, give TESTS=aggregation)"
+    )
 
 
 def _choose_wiring(wanted: str, target: str, launcher: SwitchLauncher) -> str:

@@ -81,7 +81,7 @@ class _Coflow:
 
 
 class _ArraySharing:
-    """The `echelon.planning.policies.coflows.Sharing` of coflows on one big switch, whose links are numbered."""
+    """The `echelon.planning.policies.coflows.CoflowSharing` of coflows on one big switch, whose links are numbered."""
 
     def __init__(self, coflows: Sequence[_Coflow], links: Sequence[Link], rate_Bps: float) -> None:  # noqa: N803
         self._of = {coflow.key: coflow for coflow in coflows}

@@ -330,6 +330,7 @@ NEEDS: Mapping[str, Check] = {
     "etcd": command("etcd", "etcd-server"),
     "fish": command("fish", "fish"),
     "ip": _ip,
+    "node": command("node", "nodejs"),
     "openssl": command("openssl", "openssl"),
     "ping": command("ping", "iputils-ping"),
     "promtool": command("promtool", "prometheus"),
@@ -337,6 +338,7 @@ NEEDS: Mapping[str, Check] = {
     "setpriv": command("setpriv", "util-linux"),
     "systemd-analyze": command("systemd-analyze", "systemd"),
     "tc": _tc,
+    "tsc": command("tsc", "node-typescript"),
     "zsh": command("zsh", "zsh"),
     "a browser": every(_browser, module("selenium", _DEV)),
     # Compilers, and what is built from source.

@@ -112,6 +112,25 @@ def test_a_program_that_the_target_refuses(tmp_path: Path) -> None:
     assert "installing the program: INVALID_ARGUMENT" in done.stdout
 
 
+def test_a_program_without_flows_is_refused_but_for_tests_that_need_none(tmp_path: Path) -> None:
+    good, directory = program(), tmp_path / "without"
+    directory.mkdir()
+    shutil.copy(good.binary, directory)
+    described = good.p4info.read_text()
+    assert described.count('alias: "flow"') == 1
+    (directory / good.p4info.name).write_text(described.replace('alias: "flow"', 'alias: "stream"'))
+    words = ("--ports", "unix", "--program", str(directory))
+    for tests in ((), ("counters", "unclaimed"), ("^counters",)):
+        done = run(tmp_path, *words, *tests)
+        assert (done.returncode, done.stdout) == (2, "")
+        (line,) = done.stderr.splitlines()
+        for part in (str(directory), "table 'flow'", "TESTS=aggregation"):
+            assert part in line
+    done = run(tmp_path, *words, "unclaimed.NoRoute")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 ok" in done.stdout
+
+
 def test_a_test_that_is_not_there(tmp_path: Path) -> None:
     done = run(tmp_path, "--ports", "unix", "nonsense")
     assert done.returncode == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import typer
+
 from echelon.cli.tables import AsJson, Column, show, show_json
 
 
@@ -10,8 +12,10 @@ def policies(as_json: AsJson = False) -> None:
 
     Example: echelon policies
     """
-    from echelon.planning.policies.registry import described
+    from echelon.planning.policies.registry import described, unusable
 
+    for reason in unusable():
+        typer.echo(reason, err=True)
     found = described()
     if as_json:
         show_json({"policies": found})

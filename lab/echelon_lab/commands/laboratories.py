@@ -61,6 +61,7 @@ def lab(
         launcher = find_target(target, "--target").launcher()
         if launcher is None:
             raise RunError(f"target {target} does not run as a process (choose another --target)")
+        launcher.find()
         loaded, choice = load_fabric(fabric), policy_choice(policy)
         network = None
         if hosts:

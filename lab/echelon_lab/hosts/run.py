@@ -27,7 +27,7 @@ from echelon.planning.policies.base import Policy
 from echelon.switches.lowering.at_hosts import HostRule
 from echelon.switches.processes import DIES_WITH_CALLER, NICENESS, preferred
 from echelon.switches.targets import TARGETS
-from echelon.switches.targets.launching import SwitchProcess
+from echelon.switches.targets.launching import SwitchLauncher, SwitchProcess
 from echelon_lab.endhosts import ranks as marking
 from echelon_lab.hosts import sandbox
 from echelon_lab.hosts.backends.base import BACKENDS, HostFabric
@@ -94,6 +94,7 @@ def run(
     Raises `PlanError` for what the policy cannot plan, `RunError` for a run that is impossible or that broke.
     """
     check(scenario)
+    launcher = _launcher(target)
     others = maker_of(scenario)
     policy = _choice(scenario, label)
     plan = make().plan(scenario.believed_jobs, scenario.fabric)
@@ -102,7 +103,7 @@ def run(
         shown.doing(f"{label}: starting {counted(len(scenario.fabric.switches), 'switch', 'switches')}")
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="run-", dir=sandbox.scratch())))
         hosts = stack.enter_context(BACKENDS[backend](scenario.fabric, mtu_bytes(scenario)))
-        switches = _launch(stack, scenario, target, hosts, directory)
+        switches = _launch(stack, scenario, launcher, hosts, directory)
         entries = {name: switch.entry for name, switch in switches.items()}
         controller = Controller(directory, scenario.fabric, policy, entries, directory / "api")
         service = stack.enter_context(ServiceProcess(controller))
@@ -162,13 +163,32 @@ def _choice(scenario: Scenario, label: str) -> PolicyChoice:
     raise RunError(f"policy {label} is not one of the scenario's: the controller needs its name and parameters")
 
 
-def _launch(
-    stack: ExitStack, scenario: Scenario, target: str, hosts: HostFabric, directory: Path
-) -> Mapping[str, SwitchProcess]:
-    fabric, launcher = scenario.fabric, TARGETS[target].launcher()
+def _launcher(target: str) -> SwitchLauncher:
+    """Return the launcher of a target that is installed. Raise `RunError`."""
+    launcher = TARGETS[target].launcher()
     if launcher is None:
         raise RunError(f"target {target} does not run as a process (choose another one)")
-    return start_switches(stack, fabric, launcher, hosts.interfaces, directory, _BEFORE, scenario.queue_bytes)
+    # Each switch would say the same, but only when hosts and links are set up.
+    launcher.find()
+    return launcher
+
+
+def _launch(
+    stack: ExitStack,
+    scenario: Scenario,
+    launcher: SwitchLauncher,
+    hosts: HostFabric,
+    directory: Path,
+) -> Mapping[str, SwitchProcess]:
+    return start_switches(
+        stack,
+        scenario.fabric,
+        launcher,
+        hosts.interfaces,
+        directory,
+        _BEFORE,
+        scenario.queue_bytes,
+    )
 
 
 def _register(service: ServiceProcess, scenario: Scenario) -> Numbers:

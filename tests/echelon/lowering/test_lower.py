@@ -264,6 +264,27 @@ def test_more_flows_than_identifiers_are_refused() -> None:
         lower(Plan("test", flows, strict()), diamond(), IDENTITIES, levels_only(max_flows=1))
 
 
+def test_a_switch_recognises_as_many_connections_as_it_has_room_for_and_no_more() -> None:
+    """The connections of all jobs count together: two of one and three of the other.
+
+    Those of UDP between two hosts share one number, so numbers do not run out first.
+    """
+    able = replace(softswitch(), max_connections=5)
+    gap_s = Fraction(1, 100)
+    plan = plan_of(*(FlowPlan(job, "f", Fixed(0), PATH) for job in ("a", "b")))
+
+    def between_hosts(*sources: int) -> SegmentIdentity:
+        ports = tuple((source, 5000) for source in sources)
+        return SegmentIdentity("10.0.0.1", "10.0.0.2", "udp", 0, 0, 0, 3000, 3000, gap_s, reported=ports)
+
+    full = {("a", "f"): between_hosts(1, 2), ("b", "f"): between_hosts(3, 4, 5)}
+    entries = only(lower(plan, diamond(), full, able)["s1"], "udp_connection")
+    assert len(entries) == 5
+    beyond = {**full, ("b", "f"): between_hosts(3, 4, 5, 6)}
+    with pytest.raises(LoweringError, check=coded("numbers-exhausted", "switch s1", job="b")):
+        lower(plan, diamond(), beyond, able)
+
+
 def test_marks_by_a_virtual_queue_where_the_target_has_no_queue_of_its_own() -> None:
     able = replace(softswitch(), ecn=VirtualQueueMarks(backlog_bytes=7000))
     intent = lower(plan_of(deadline()), diamond(), {("a", "f"): ShimIdentity(1, 0)}, able)["s2"]

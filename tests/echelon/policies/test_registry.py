@@ -118,6 +118,7 @@ def test_a_policy_that_cannot_be_loaded_is_named_and_harms_no_other(
         make_policy("lost")
     assert caught.value.code == "unknown-policy"
     assert set(choices()) == set(everything) - {"lost"}
+    assert registry.unusable() == [caught.value.reason]
 
 
 @pytest.mark.parametrize(

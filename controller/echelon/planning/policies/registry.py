@@ -100,7 +100,7 @@ def choices() -> dict[str, dict[str, tuple[str, ...]]]:
     """Return every policy with its parameters, and for each the values that it takes, the default first.
 
     A parameter with a range has its default and then the range, as in ``("4", "1 to 8")``. A policy whose module cannot
-    be imported is left out.
+    be loaded is left out; `unusable` says why.
     """
     out: dict[str, dict[str, tuple[str, ...]]] = {}
     for name in policy_names():
@@ -122,8 +122,19 @@ class About:
     """The values that each takes, the default first."""
 
 
+def unusable() -> list[str]:
+    """Return why policies cannot be loaded, one line for each that `described` leaves out."""
+    reasons = []
+    for name in policy_names():
+        try:
+            _load(name)
+        except PolicyChoiceError as error:
+            reasons.append(" ".join(error.reason.split()))
+    return reasons
+
+
 def described() -> list[About]:
-    """Return every policy whose module can be imported, in alphabetical order."""
+    """Return every policy that can be loaded, in alphabetical order; `unusable` says why others cannot."""
     out = []
     for name, parameters in choices().items():
         policy = _load(name)

@@ -1,4 +1,4 @@
-"""Lower a plan and a fabric to one intent per switch. This package alone knows the tables of the P4 program."""
+"""Lower a plan and a fabric to one intent per switch: entries of the P4 program's tables, queues and digests."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ class Lowering:
         """Return the connections that jobs claim, after `anew` has come for those `former` ones.
 
         Raise `LoweringError` for a job of `anew` that claims another one's, or more than a switch can recognise.
-        Numbers do not run out before: reported connections between two hosts share one.
+        Numbers need not run out before: reported connections between two hosts may share one.
         """
         owners, taken = dict(self._last.claims.owners), Counter(self._last.claims.taken)
         for job in former:

@@ -62,6 +62,22 @@ def test_in_one_line(scenario: Scenario, change: Callable[[Scenario], Scenario],
     assert "\n" not in str(refused.value)
 
 
+def test_a_target_that_lacks_something_is_refused_before_hosts_are_made(
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "thriftpy2", None)
+    # Making hosts would be refused, too: this is not in the sandbox.
+    with pytest.raises(RunError, match=r"^target bmv2: thriftpy2 is not installed \(run: pip "):
+        hosts_run.run(
+            scenario,
+            "fair",
+            lambda: make_policy("fair"),
+            lambda job, iteration: None,
+            backend="namespaces",
+            target="bmv2",
+        )
+
+
 def test_cross_traffic_that_nothing_sends(scenario: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     traffic = TrafficSource("web", Schedule((ScheduledFlow(0, "h1", "h2", 100),), 1))
     monkeypatch.setattr(hosts_run, "entry_points", lambda **_: ())

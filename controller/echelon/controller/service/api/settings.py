@@ -46,7 +46,10 @@ class ApiSettings:
     """Maximum number of concurrent requests; others are told to come back (429). Liveness and readiness are always
     answered."""
     tokens: Authenticator | None = None
-    """The tokens; None: every caller is an operator, for listeners that only this machine reaches (see `exposure`)."""
+    """The tokens. None: every caller is an operator.
+
+    Then only this machine may reach the listener: `hazards.check_exposure` refuses any other.
+    """
     open_metrics: bool = False
     """Whether /metrics answers without a token."""
     observe: Callable[[Exchange], None] | None = None

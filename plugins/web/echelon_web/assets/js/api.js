@@ -10,6 +10,7 @@ export class Refused extends Error {
   }
 }
 
+/** @type {(reason: string) => void} */
 let onUnauthenticated = () => {};
 
 export function whenUnauthenticated(action) {

@@ -5,7 +5,7 @@ import { announce, h, show } from "./dom.js";
 import { compare, times } from "./format.js";
 import { table } from "./table.js";
 
-const dialog = () => document.getElementById("change-dialog");
+const dialog = () => /** @type {HTMLDialogElement} */ (document.getElementById("change-dialog"));
 
 // `change`: {title, about, method, path, body, verb, done, force, after}. `force` is the text of the choice to go on
 // although jobs lose their paths; null: there is none.

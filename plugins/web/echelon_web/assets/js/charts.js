@@ -69,6 +69,7 @@ export class Chart {
     this.element = h("div", { class: `picture ${size}`, role: "img", "aria-label": label });
     this.instance = null;
     this.make = null;
+    /** @type {(instance: any) => void} */
     this.onMade = () => {};
     this.size = new ResizeObserver(() => this.fit());
     this.repaint = () => this.draw(this.make, true);

@@ -109,8 +109,10 @@ export function fabricView({ store }) {
 
   function update() {
     const used = withUse(store.all("links"), store.all("ports"));
-    const betweenSwitches = (one) => store.get("switches", one.a) !== null && store.get("switches", one.b) !== null;
-    const known = store.all("switches").sort((a, b) => (a.state === "ready") - (b.state === "ready") || compare(a.name, b.name));
+    const isSwitch = (name) => store.get("switches", name) !== null;
+    const betweenSwitches = (one) => Number(isSwitch(one.a) && isSwitch(one.b));
+    const ready = (one) => Number(one.state === "ready");
+    const known = store.all("switches").sort((a, b) => ready(a) - ready(b) || compare(a.name, b.name));
     switches.update(known);
     links.update([...used].sort((a, b) => betweenSwitches(b) - betweenSwitches(a) || compare(`${a.a}/${a.b}`, `${b.a}/${b.b}`)));
     ports.update(store.all("ports"));

@@ -11,6 +11,7 @@ import { table } from "./table.js";
 const DRAWN = 20;
 const NAMED = 3;
 // Parts of an iteration alone by which a job may be later than alone before its tardiness is marked.
+/** @type {[number, string][]} */
 const LATE = [[0.2, "bad"], [0.05, "warn"]];
 
 export function slowdown(job) {

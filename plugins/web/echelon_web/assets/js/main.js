@@ -11,7 +11,8 @@ let page = null;
 function show(name) {
   const view = page.views.find((one) => one.name === name) ?? page.views[0];
   current?.dispose();
-  for (const link of document.querySelectorAll("#views a")) {
+  const links = /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("#views a"));
+  for (const link of links) {
     if (link.dataset.view === view.name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }

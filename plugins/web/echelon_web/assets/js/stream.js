@@ -9,21 +9,23 @@ const LONGEST_PAUSE_MS = 8000;
 export async function follow(path, onEvent, onState, signal) {
   let pause = FIRST_PAUSE_MS;
   while (!signal.aborted) {
+    let why = "The service ended the connection.";
     try {
       const response = await open(path, { signal });
       onState("live");
       pause = FIRST_PAUSE_MS;
       await read(response.body, onEvent);
     } catch (error) {
-      if (signal.aborted) return;
-      if (error.status === 401) {
+      if (error.status === 401 && !signal.aborted) {
         onState("refused");
         return;
       }
-      onState("lost", error instanceof Refused ? error.message : "The connection was lost.");
-      await new Promise((done) => setTimeout(done, pause));
-      pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
+      why = error instanceof Refused ? error.message : "The connection was lost.";
     }
+    if (signal.aborted) return;
+    onState("lost", why);
+    await new Promise((done) => setTimeout(done, pause));
+    pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
   }
 }
 

@@ -13,7 +13,7 @@ pipeline: {micro_batches: 3, forward: 10 ms, activation: 100 kB}
 let draft = EXAMPLE;
 
 export async function submitDialog(store, choose) {
-  const dialog = document.getElementById("change-dialog");
+  const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("change-dialog"));
   const text = h("textarea", { id: "job-text", spellcheck: "false" });
   text.value = draft;
   const file = h("input", { type: "file", id: "job-file", accept: ".yaml,.yml,.json", onchange: readFile });

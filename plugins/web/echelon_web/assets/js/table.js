@@ -7,7 +7,7 @@ const PAGE = 100;
 
 // `columns`: {title, text(item), value(item), num, head, tone(item), gauge(item), node(key), refresh(node, item)}.
 // `wide` and `reason` texts may take several lines. `text` is what stands in the cell, `value` what it is sorted by; a cell with `node` holds an element of its own.
-export function table({ caption, columns, key, empty, onRow = () => {}, sortable = false, hideCaption = false }) {
+export function table({ caption, columns, key, empty, onRow = (_row, _item) => {}, sortable = false, hideCaption = false }) {
   const rows = new Map();
   let items = [];
   let page = 0;
@@ -50,7 +50,7 @@ export function table({ caption, columns, key, empty, onRow = () => {}, sortable
     const of = sorting.value ?? sorting.text;
     return [...items].sort((a, b) => {
       const [x, y] = [of(a), of(b)];
-      if (x === null || y === null) return (x === null) - (y === null);
+      if (x === null || y === null) return Number(x === null) - Number(y === null);
       return direction * (typeof x === "number" ? x - y : compare(x, y));
     });
   }

@@ -4,8 +4,8 @@ import { token } from "./api.js";
 import { show } from "./dom.js";
 
 export function tokenDialog(begin) {
-  const dialog = document.getElementById("token-dialog");
-  const input = document.getElementById("token-input");
+  const dialog = /** @type {HTMLDialogElement} */ (document.getElementById("token-dialog"));
+  const input = /** @type {HTMLInputElement} */ (document.getElementById("token-input"));
   const problem = document.getElementById("token-problem");
   const button = document.getElementById("token-button");
 
