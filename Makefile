@@ -17,7 +17,7 @@ TARGET ?= softswitch
 TESTS ?=
 PROGRAM ?=
 
-.PHONY: demo demo-aggregation demo-mininet demo-torch docs test test-all test-fast test-long test-properties test-quiet ptf lint hosts wheels release lock sbom \
+.PHONY: demo demo-aggregation demo-mininet demo-torch docs test test-all test-fast test-long test-properties test-quiet ptf lint house hosts wheels release lock sbom \
 	screenshots bench bench-switch soak soak-short format p4 p4-rankings p4-tofino p4-report bpf proto clean
 
 $(RUNS): pyproject.toml ctoolchain/pyproject.toml lab/pyproject.toml softswitch/pyproject.toml
@@ -73,9 +73,14 @@ demo: $(RUNS)
 	@echo "    make hosts && $(RUN)/echelon advise mine/scenario.yaml -o mine/advice.png"
 	@echo "They list the policies, run two jobs of your own to be changed, and say which policy to take for these."
 
+# What speaks with BMv2's Thrift server, for runs on BMv2.
+BRING_TARGET = [ $(TARGET) != bmv2 ] || $(RUN)/python -c 'import thriftpy2' 2>/dev/null || { \
+		echo "Installing thriftpy2 into $(VENV)"; $(RUN)/python -m pip install $(QUIETLY) --editable '.[bmv2]'; }
+
 # Two training jobs and web-search traffic between Mininet's hosts, in real time: first under fifo, then under echelon. Root;
 # TARGET is softswitch or bmv2. Says what to install where something is missing (docs/testbed.md).
 demo-mininet: $(HOSTS)
+	@$(BRING_TARGET)
 	$(RUN)/echelon run topologies/scenarios/demo_leaf_spine.yaml --on mininet --target $(TARGET) --out $(OUT)/demo-mininet-$(TARGET)
 
 # Two training jobs of PyTorch on one link, under fair, fifo and echelon, in real time: two minutes (docs/torch.md). Root;
@@ -87,6 +92,7 @@ demo-torch: $(HOSTS)
 	@$(RUN)/python -c 'import torch' 2>/dev/null || { echo "Installing PyTorch into $(VENV)"; \
 		$(RUN)/python -m pip install --disable-pip-version-check --editable . --editable lab --editable plugins/importers \
 		--editable plugins/torch '$(TORCH)'; }
+	@$(BRING_TARGET)
 	$(RUN)/echelon run topologies/scenarios/torch_ddp_pair.yaml --on namespaces --target $(TARGET) --out $(TORCH_OUT)
 	$(RUN)/echelon plot $(TORCH_OUT) --kind overlap --kind iterations --width text -o $(TORCH_OUT)
 
@@ -102,14 +108,15 @@ docs: $(STAMP)
 	@echo "open out/site/index.html, or serve out/site with python -m http.server, for its search"
 
 # The tests of the controller, the switch and the laboratory: what a user wants to see pass, in six minutes at most.
-SHOWN := tests/acceptance tests/docs tests/echelon tests/p4 tests/scenarios tests/softswitch tests/topologies
+SHOWN := tests/acceptance tests/docs tests/echelon tests/p4 tests/scenarios tests/softswitch tests/topologies lab/tests
 test: $(STAMP)
 	$(RUN)/pytest -n auto --dist loadgroup -m 'not wide and not long and not quiet' $(SHOWN) tests/test_*.py
 
 # All tests that want no processors of their own: those of plug-ins, examples, benches and the soak besides, those with
-# many drawn cases, and those that take minutes.
+# many drawn cases, and those that take minutes, of which LONG may name folders.
 test-all: $(STAMP)
-	$(RUN)/pytest -n auto --dist loadgroup -m 'not quiet'
+	$(RUN)/pytest -n auto --dist loadgroup
+	$(RUN)/pytest -n auto --dist loadgroup -m long $(LONG)
 
 # The layers without sockets and processes, for the edit loop: a minute.
 FAST := tests/echelon/files tests/echelon/jobs tests/echelon/fluid tests/echelon/policies tests/echelon/lowering \
@@ -140,6 +147,11 @@ lint: $(STAMP)
 	$(RUN)/lint-imports
 	$(RUN)/mypy
 	MYPYPATH=ptf $(RUN)/mypy ptf/run.py ptf/tests/*.py ptf/platforms/unix.py p4src/*.py deploy/*.py
+
+# How dense the code of each distribution is, and what is worse than its limit. ARGUMENTS=--write lowers the limits to
+# figures that are better; ARGUMENTS='--beside FOLDER' measures the package in a folder too.
+house: $(STAMP)
+	@$(RUN)/python -m tests.house $(ARGUMENTS)
 
 # Make the pictures of docs/observability.md anew (needs chromium and chromium-driver).
 screenshots: $(STAMP)
