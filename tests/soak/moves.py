@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     faults = list[str]()
     with building() as build:
         lab = optical(build, fabric(*OPPOSITE), time_ms=options.time)
-        daemon = lab.daemon()
+        daemon = lab.daemon("echelon", "--check-invariants")
         with lab.client(daemon) as client:
             register(client)
             settle(client)

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     with building() as build:
         # Without searches for better plans, which may take minutes on a busy machine, things come to rest sooner.
         lab = build(FABRIC, policy={"name": "echelon", "parameters": {"plan": "rule"}})
-        daemon = lab.daemon()
+        daemon = lab.daemon("echelon", "--check-invariants")
         with lab.client(daemon) as client:
             jobs = {name: ring(name, _workers(rng)) for name in (f"stays{number}" for number in range(options.jobs))}
             for spec in jobs.values():

@@ -16,7 +16,7 @@ def test_random_requests() -> None:
 
 
 def test_random_job_files_of_any_size() -> None:
-    assert work.run(Namespace(files=12, seconds=math.inf, seed=1)) == 0
+    assert work.run(Namespace(files=12, seconds=math.inf, seed=1, unchecked=False)) == 0
 
 
 @pytest.mark.long

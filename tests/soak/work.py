@@ -41,6 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--files", type=int, default=10_000, help="how many (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=math.inf, help="end after so long (default: never)")
     parser.add_argument("--seed", type=int, default=0, help="of the files (default: %(default)s)")
+    unchecked = "check no invariants, for figures of the lag"
+    parser.add_argument("--unchecked", action="store_true", help=unchecked)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -50,6 +52,7 @@ def run(options: argparse.Namespace) -> int:
         site(Path(idle), TRIANGLE) as beside,
         site(Path(directory), TRIANGLE) as one,
     ):
+        one.check_invariants = beside.check_invariants = not options.unchecked
         faults = _run(one, beside, random.Random(options.seed), options.files, options.seconds)
     print(*faults, sep="\n", file=sys.stderr)
     return 1 if faults else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from echelon.controller.client import Client
     from echelon.controller.service.api.jobs import JobResource, JobSummary
     from echelon.controller.service.api.plan import ClassesResource
+    from echelon.controller.service.api.story import StoryResource
 
 app = typer.Typer(help="Jobs: new, submit, list, show, env, remove.", cls=GroupWithDoors, no_args_is_help=True)
 
@@ -63,6 +65,12 @@ _MEASUREMENTS = (
     Column("sent again", lambda of: figures.size(of.retransmitted_bytes), right=True),
     Column("stalled", lambda of: figures.duration(of.stalled_s), right=True),
     Column("latest", lambda of: figures.sparkline(of.iteration_times_s, _SPARKS), wraps=True),
+)
+_STORY = (
+    Column("time", lambda record: _local_time(record.time_s)),
+    Column("times", right=True),
+    Column("kind"),
+    Column("what happened", lambda record: record.text, wraps=True),
 )
 _FLOWS = (
     Column("flow", lambda of: of.name),
@@ -159,11 +167,14 @@ def show(
     flows: Annotated[
         bool, typer.Option("--flows", help="Also show the numbers that senders write into packets.")
     ] = False,
+    story: Annotated[bool, typer.Option("--story", help="Show what happened to the job lately, instead.")] = False,
 ) -> Answer:
     """Show one job: its state, its iterations, its EchelonFlows.
 
     Example: echelon job show bert
     """
+    if story:
+        return client.story(name), _show_story
     return client.job(name), partial(_show, flows=flows)
 
 
@@ -326,6 +337,14 @@ def _say_what_became(job: JobResource, *, quiet: bool) -> None:
         return
     reason = job.problem or "not every switch has acknowledged it yet (echelon switch list)"
     typer.echo(f"job '{job.name}' is {job.state}: {reason}", err=True)
+
+
+def _local_time(time_s: float) -> str:
+    return datetime.fromtimestamp(time_s).astimezone().isoformat(" ", "milliseconds")
+
+
+def _show_story(story: StoryResource) -> None:
+    tables.show_all(_STORY, story.records, "nothing is remembered")
 
 
 def _show(job: JobResource, flows: bool) -> None:

@@ -31,6 +31,10 @@ def serve(
     empty_store: Annotated[
         bool, typer.Option("--empty-store", help="Begin without jobs where the store of earlier ones is gone.")
     ] = False,
+    check_invariants: Annotated[
+        bool,
+        typer.Option("--check-invariants", help="Check the controller after each step, and end at a fault."),
+    ] = False,
 ) -> None:
     """Keep the switches of a fabric at what the policy wants, and take jobs over HTTP.
 
@@ -43,7 +47,8 @@ def serve(
     from echelon.model.documents import DocumentError
 
     def read() -> ServiceConfig:
-        settings = replace(load_service_config(config), accept_empty=empty_store)
+        loaded = load_service_config(config)
+        settings = replace(loaded, accept_empty=empty_store, check_invariants=check_invariants)
         return settings if store is None else _with_store(settings, store)
 
     try:

@@ -35,6 +35,7 @@ from echelon.controller.service.api.links import LinkResource, MoveResource
 from echelon.controller.service.api.plan import ClassesResource, PlanResource
 from echelon.controller.service.api.policy import PolicyResource
 from echelon.controller.service.api.status import EventResource, StatusResource
+from echelon.controller.service.api.story import StoryResource
 from echelon.controller.service.api.switches import IntentResource, SwitchDifference, SwitchQueues, SwitchResource
 from echelon.controller.service.hazards import is_loopback
 from echelon.model.documents import parse_document, read_document
@@ -241,6 +242,13 @@ class Client:
         after that time."""
         parameters = {} if wait_s is None else {"wait_s": f"{wait_s:g}"}
         return self._get(JobResource, _path("jobs", name), parameters, more_s=wait_s or 0.0)
+
+    def story(self, job: str) -> StoryResource:
+        """Return the last events and effects that concern a job, oldest first.
+
+        A job that was removed is remembered for a while.
+        """
+        return self._get(StoryResource, _path("jobs", job, "story"))
 
     def register_job(self, job: str | Path | Mapping[str, Any], *, replace: bool = False) -> JobResource:
         """Register a job, given as the path of a job file or as its mapping.

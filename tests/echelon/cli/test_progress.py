@@ -25,6 +25,7 @@ from echelon_lab.commands.compilers import slow_code
 from echelon_lab.placement.choose import place_jobs
 from echelon_lab.run import compare, place, prepare, unwatched
 from echelon_lab.scenarios.scenario import Scenario, load_scenario
+from tests.needs import needs
 
 SCENARIOS = Path(__file__).parents[3] / "topologies/scenarios"
 POLICIES = ("--policy", "fair", "--policy", "echelon")
@@ -325,6 +326,7 @@ def command(*arguments: str) -> Sequence[str]:
     return [sys.executable, "-Pm", "echelon", *arguments]
 
 
+@needs("a C compiler")
 def test_off_a_terminal_there_are_plain_lines(tmp_path: Path) -> None:
     done = subprocess.run(
         command("run", str(SCENARIOS / "fig2.yaml"), "--json", *POLICIES, "-o", str(tmp_path)),
@@ -340,6 +342,7 @@ def test_off_a_terminal_there_are_plain_lines(tmp_path: Path) -> None:
         assert any(part in line for line in lines), part
 
 
+@needs("a C compiler")
 def test_off_a_terminal_there_may_be_no_line(tmp_path: Path) -> None:
     done = subprocess.run(
         command("run", str(SCENARIOS / "fig2.yaml"), "--json", "--policy", "fair", "-o", str(tmp_path)),
@@ -384,6 +387,7 @@ def on_terminals(arguments: Sequence[str], **environment: str) -> tuple[str, str
     return out, err
 
 
+@needs("a C compiler")
 @pytest.mark.parametrize("terminal", ["xterm", "dumb"])
 def test_on_a_terminal_standard_output_is_still_the_document_alone(terminal: str, tmp_path: Path) -> None:
     scenario = tmp_path / "long.yaml"

@@ -49,6 +49,22 @@ def test_a_jobs_life(service: Operated) -> None:
     assert columns(service.good("job", "list")) == [titles]
 
 
+def test_the_story_of_a_job(service: Operated) -> None:
+    submit(service)
+    answer = json.loads(service.good("job", "show", "bert", "--story", "--json"))
+    with service.client() as client:
+        records = client.story("bert").records
+    assert [record["text"] for record in answer["records"]] == [record.text for record in records]
+    titles, *rows = columns(service.good("job", "show", "bert", "--story"))
+    assert titles == ["TIME", "TIMES", "KIND", "WHAT HAPPENED"]
+    kinds = [row[2] for row in rows]
+    assert kinds[0] == "RegisterJob"
+    assert "JobInstalled" in kinds
+    service.good("job", "remove", "bert")
+    assert "JobRemoved" in service.good("job", "show", "bert", "--story")
+    assert "nobody" in service.bad("job", "show", "nobody", "--story")
+
+
 def test_submitting_again_changes_nothing_and_another_job_of_that_name_is_refused(service: Operated) -> None:
     submit(service)
     assert service.good("job", "submit", service.file()) == "job 'bert' is installed\n"

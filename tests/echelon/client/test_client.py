@@ -92,6 +92,7 @@ def test_every_call_gives_its_resource(client: Client, running: Serving, service
     assert client.set_link("s1", "s2", "drained", force=True).state == "drained"
     assert [(link.a, link.b) for link in client.links() if link.state == "drained"] == [("s1", "s2")]
     assert client.status().jobs == 1
+    assert client.story("d").records[0].kind == "RegisterJob"
     assert client.metrics() == "x 1\n"
     client.remove_job("d")
     assert client.jobs() == []

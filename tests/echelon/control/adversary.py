@@ -6,16 +6,11 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any
 
-import pytest
-
 from echelon.controller.machine.effects import (
-    AdvanceMove,
     Answer,
     Effect,
     Install,
@@ -27,10 +22,12 @@ from echelon.controller.machine.effects import (
 )
 from echelon.controller.machine.events import ReportConnections, ReportIterations, StopWaiting
 from echelon.controller.machine.facts import NoPlanChosen
+from echelon.controller.machine.invariants import check as check_invariants
+from echelon.controller.machine.invariants import mixed_up
 from echelon.controller.machine.jobstore import ChosenPolicy
+from echelon.controller.machine.machine import InForce
 from echelon.controller.machine.planning import registered_policy
-from echelon.controller.machine.wiring import Wiring, ends_of
-from echelon.model.fabric.model import Fabric, NoRouteError
+from echelon.model.fabric.model import Fabric
 from echelon.planning.plan import FlowPlan
 from echelon.planning.policies import PlanError
 from echelon.planning.policies.base import Choice, Policy, Prediction
@@ -127,7 +124,8 @@ def make_policy(chosen: ChosenPolicy) -> Policy:
 
 
 class Adversary(World):
-    """A world that keeps books of what was acknowledged, and checks them and the switches at every turn."""
+    """A world that checks the machine after each step. It keeps books of what was acknowledged, and
+    checks them, the store and the switches at every turn."""
 
     def __init__(self, policy: str = "echelon", capabilities: Capabilities = TIGHT, coalesce_s: float = 0.0) -> None:
         super().__init__(
@@ -162,8 +160,6 @@ class Adversary(World):
                     assert name in self.store.load()["jobs"], "acknowledged before it was saved"
             case Refuse(request) if request in self.asked:
                 del self.asked[request]
-            case AdvanceMove(wiring=wiring) if self.machine.in_force is not None:
-                self._assert_out_of_use(wiring)
             case Install(version, intents):
                 assert version > self._newest, "versions must rise"
                 self._newest = version
@@ -173,17 +169,13 @@ class Adversary(World):
 
     def start(self) -> None:
         self._newest = 0
+        self._checked: InForce | None = None
+        """The plan that was in force at the last check of the machine."""
         super().start()
 
-    def _assert_out_of_use(self, wiring: Wiring) -> None:
-        """Assert that the plan leads over links that go only where nothing else does."""
-        assert self.machine.in_force is not None
-        jobs = self.machine.jobs
-        others = wiring.now.without(jobs.drained | wiring.avoided, jobs.down)
-        for flow in self.machine.in_force.planned.plan.flows:
-            if not wiring.avoided.isdisjoint(ends_of(*hop) for hop in pairwise(flow.path)):
-                with pytest.raises(NoRouteError):
-                    others.shortest_paths.switches(flow.path[0], flow.path[-1])
+    def _look_at_step(self, todo: Sequence[Effect]) -> None:
+        check_invariants(self.machine, todo, self._checked)
+        self._checked = self.machine.in_force
 
     # -- what must hold ------------------------------------------------------------------------------------------------
 
@@ -207,24 +199,16 @@ class Adversary(World):
         for name in NAMES:
             if name not in in_doubt:
                 assert (jobs[name].document if name in jobs else None) == self.accepted.get(name), name
-        assert len({job.number for job in jobs.values()}) == len(jobs), "two jobs have one number"
         stored = self.store.load()["jobs"]
         assert {name: job.to_document() for name, job in jobs.items()} == stored
-        turns = [(job.accepted_at, job.number) for job in jobs.values()]
-        assert turns == sorted(turns), "a restart would put the jobs into another order"
         saved = self.store.load()["settings"].get("drained", {"links": []})["links"]
         assert self.machine.jobs.drained == {tuple(link) for link in saved}, "what is down was taken for drained"
-        assert self.machine.jobs.down == set(self.machine.outages.links)
         wiring = self.machine.jobs.wiring
         in_store = self.store.load()["settings"].get("links", {"now": cables_of(FABRIC), "then": None, "begun": False})
         assert in_store["now"] == cables_of(wiring.now)
         assert in_store["then"] == (None if wiring.then is None else cables_of(wiring.then))
         possible = [wiring.now, wiring.then] if wiring.begun and wiring.then is not None else [wiring.now]
         assert cables_of(self.cabling) in map(cables_of, possible), "links are where nobody would look for them"
-        progress = self.machine.progress
-        assert progress.counts() == Counter(progress.state(name)[0] for name in jobs)
-        for name in jobs:
-            assert (progress.state(name)[0] == "planned") == bool(progress.waiting_for(name)), name
         self._check_installed()
 
     def _check_installed(self) -> None:
@@ -446,13 +430,7 @@ def cables_of(fabric: Fabric) -> list[Any]:
 
 def assert_told_apart(parts: Sequence[Part]) -> None:
     """Assert that no number of a switch means two flows, and that no match means two of them."""
-    matches: dict[object, str] = {}
-    for number, flows in known_flows(parts).items():
-        assert len(flows) == 1, f"number {number} means {sorted(flows)}"
-    for part in parts:
-        for entry in part.entries if part.known else ():
-            key = (entry.table, entry.match)
-            assert matches.setdefault(key, part.owner) == part.owner
+    assert not list(mixed_up(parts))
 
 
 Turn = Callable[[Adversary, random.Random], None]

@@ -6,7 +6,7 @@ those that wait, but for saves that had reached the store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -176,8 +176,13 @@ class World:
 
     def tell(self, event: Event) -> None:
         self.now_s += 0.001
-        for effect in self.machine.handle(event, self.now):
+        todo = self.machine.handle(event, self.now)
+        self._look_at_step(todo)
+        for effect in todo:
             self._take(effect)
+
+    def _look_at_step(self, todo: Sequence[Effect]) -> None:
+        """Look at the machine after a step, before its effects are taken."""
 
     def _take(self, effect: Effect) -> None:
         match effect:

@@ -41,7 +41,7 @@ _LEADS = '"event": "leading"'
 _FORKING = multiprocessing.get_context("forkserver")
 
 
-def _serve(config: str, log: str) -> None:
+def _serve(config: str, log: str, check_invariants: bool) -> None:
     from echelon.controller.service.config import ServiceConfig, load_service_config
     from echelon.controller.service.daemon import serve
 
@@ -52,7 +52,8 @@ def _serve(config: str, log: str) -> None:
 
     def read() -> ServiceConfig:
         # Sites begin with new stores while their switches hold what was before.
-        return replace(load_service_config(path), accept_empty=True)
+        config = load_service_config(path)
+        return replace(config, accept_empty=True, check_invariants=check_invariants)
 
     sys.exit(serve(read(), read))
 
@@ -60,10 +61,11 @@ def _serve(config: str, log: str) -> None:
 class ForkedDaemon:
     """A running service, whose API is at a Unix socket."""
 
-    def __init__(self, config: Path, url: str, log: Path) -> None:
+    def __init__(self, config: Path, url: str, log: Path, *, check_invariants: bool) -> None:
         self.url = url
         self._log = log
-        self._process = _FORKING.Process(target=_serve, args=(str(config), str(log)))
+        arguments = (str(config), str(log), check_invariants)
+        self._process = _FORKING.Process(target=_serve, args=arguments)
         self._process.start()
 
     @property
@@ -137,6 +139,9 @@ class ServedSwitch:
 class Site:
     """A fabric, its switches, and the configuration of a service for them."""
 
+    check_invariants = True
+    """Whether services check theirs, which takes time of their event loops."""
+
     def __init__(self, directory: Path, fabric: Fabric, addresses: Mapping[str, str]) -> None:
         self.directory = directory
         self.fabric = fabric
@@ -163,7 +168,8 @@ class Site:
     def daemon(self, store: str, **more: Any) -> ForkedDaemon:
         """Start a daemon on a store, without waiting for it. It is killed at the end at the latest."""
         url, log = f"unix:{self.directory}/api.sock", self.directory / "log"
-        daemon = ForkedDaemon(self.configure(store, **more), url, log)
+        config = self.configure(store, **more)
+        daemon = ForkedDaemon(config, url, log, check_invariants=self.check_invariants)
         self._daemons = [one for one in self._daemons if one.alive] + [daemon]
         return daemon
 

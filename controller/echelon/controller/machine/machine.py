@@ -4,11 +4,19 @@ A change goes this way: checked, saved (the client is answered here), planned, i
 acknowledged by the switches, numbers of what has gone freed. Whatever breaks off on the way is taken up again from what
 was saved and from what the switches hold.
 
-`Machine.handle` takes one event and returns what is to be done; it does nothing by itself. The modules beside this one
-are its parts: `requests` (what clients ask, or only ask about), `pipeline` (one plan at a time), `rollout` (its steps),
-`reactive` (decisions of reactive policies), `searching` (better plans), `following` (telemetry), `progress` (how far
-jobs are), `outages` (links that are down) and `jobstore` (what was accepted). `lines` has the records that they share:
-one for each job, and one for each switch.
+`Machine.handle` takes one event and returns what is to be done; it does nothing by itself. The
+modules beside this one are its parts:
+
+- `requests`: what clients ask for, and dry runs
+- `jobstore`: the jobs, policy and links that were accepted
+- `planning_turns`: one plan at a time, and searches for better plans; `planning` makes the plans
+- `rollout`: the steps in which switches get a plan
+- `reactive`: decisions of reactive policies
+- `reports`: what switches and hosts report of jobs
+- `outages`: links that are down
+- `moves`: links that move from port to port
+- `lines`: the records that the parts share, one for each job and each switch
+- `story`: what happened to each job lately
 """
 
 from __future__ import annotations
@@ -33,6 +41,7 @@ from echelon.controller.machine.records import Snapshot
 from echelon.controller.machine.reports import Following, check_iterations
 from echelon.controller.machine.requests import DryRuns, Requests
 from echelon.controller.machine.rollout import Rollout
+from echelon.controller.machine.story import Stories, StoryRecord
 from echelon.controller.machine.wiring import LinkEnds, Wiring
 from echelon.model.fabric.model import Fabric
 from echelon.switches.lowering.trees import needed
@@ -146,10 +155,12 @@ class Machine:
         self._plans = _PlanState()
         self._decision_next = False
         """Plans and decisions take turns where both wait."""
+        self._stories = Stories()
         self.jobs.restore(snapshot)
         planner.restore(snapshot["numbers"], snapshot["settings"].get(CARRIED))
         for name in self.jobs.jobs:
             self.progress.accepted(name, now.s)
+        self._stories.restore(self.jobs.jobs, now)
 
     # -- for reading ---------------------------------------------------------------------------------------------------
 
@@ -183,6 +194,16 @@ class Machine:
         """Whether a better plan may come soon."""
         return self.searches.is_busy or isinstance(self._pipeline.work, effects.ListSearches | effects.Improve)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether this term of leadership is over."""
+        return self._over
+
+    @property
+    def reroutes(self) -> bool:
+        """Whether plans avoid links that are down."""
+        return self._settings.reroute
+
     def view(self, job: str) -> JobView | None:
         """Return what was seen of a job; None: the job is in no plan."""
         return self._following.view(job)
@@ -197,6 +218,14 @@ class Machine:
     def flow_log(self) -> FlowLog:
         """The flows that switches saw last."""
         return self._following.log
+
+    def story(self, job: str) -> Sequence[StoryRecord]:
+        """Return the last events and effects that concern a job, oldest first.
+
+        The story of a job that was removed is remembered until there are too many.
+        """
+        line = self.jobs.lines.get(job)
+        return self._stories.read(job, None if line is None else line.standing.switches)
 
     def alone_iteration_s(self, job: str) -> float | None:
         """Return how long an iteration takes on an otherwise empty fabric (seconds); None: not computed yet."""
@@ -214,8 +243,14 @@ class Machine:
 
     def handle(self, event: Event, now: Instant) -> list[Effect]:
         """Return what to do about an event, in order."""
-        if self._over:
-            return self._after_the_end(event, now)
+        # The event comes first: the story has it also if handling it fails.
+        self._stories.note(event, now)
+        out = self._after_the_end(event, now) if self._over else self._go_on(event, now)
+        for effect in out:
+            self._stories.note(effect, now)
+        return out
+
+    def _go_on(self, event: Event, now: Instant) -> list[Effect]:
         out = self._react_to(event, now)
         if not self._over:
             out += self._advance(now)

@@ -132,6 +132,8 @@ class ServiceConfig:
     log: LogSpec
     accept_empty: bool = False
     """Begin with an empty store even where there must have been jobs."""
+    check_invariants: bool = False
+    """Check the machine after each step, and end where it is faulty."""
 
 
 def load_service_config(path: str | Path, targets: Mapping[str, Target[Any]] = TARGETS) -> ServiceConfig:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,8 +19,10 @@ from echelon.controller.machine import effects, events, facts
 from echelon.controller.machine.effects import BuildJob, Compare, Effect, PlanningWork
 from echelon.controller.machine.errors import ServiceError, UnavailableError
 from echelon.controller.machine.events import Event, Instant, Request
+from echelon.controller.machine.invariants import InvariantError
+from echelon.controller.machine.invariants import check as check_invariants
 from echelon.controller.machine.jobs import RegisteredJob
-from echelon.controller.machine.machine import OVER, Machine, Settings
+from echelon.controller.machine.machine import OVER, InForce, Machine, Settings
 from echelon.controller.machine.planning import Planner
 from echelon.controller.machine.records import Changes
 from echelon.controller.service import logs, moving
@@ -100,6 +102,8 @@ class Leader(MachineLoop):
         self._searches: set[asyncio.Task[None]] = set()
         """Tasks that search for better plans. They end with `run`; they take long, and hold up nothing."""
         self._over = False
+        self._checked: InForce | None = None
+        """The plan that was in force when invariants were checked last."""
 
     @property
     def term(self) -> int:
@@ -228,12 +232,33 @@ class Leader(MachineLoop):
             request = getattr(event, "request", None)
             failed = ServiceError(f"the controller failed: {type(error).__name__}: {error}")
             todo = [] if request is None else [effects.Refuse(request, failed)]
+        if self._config.check_invariants and not self._is_sound(todo):
+            return
         self._about = self.trail.fields(getattr(event, "request", None))
         for effect in todo:
             self._carry_out(effect)
         # Counting takes time in proportion to the jobs: once for all news of a moment.
         if self._counting is None and not self._over and not isinstance(event, events.Digests):
             self._counting = asyncio.get_running_loop().call_later(_COUNT_S, self._count_jobs)
+
+    def _is_sound(self, todo: Sequence[Effect]) -> bool:
+        """Return whether the machine's invariants hold. If not, end before the step's effects."""
+        since, self._checked = self._checked, self.machine.in_force
+        try:
+            check_invariants(self.machine, todo, since)
+        except InvariantError as error:
+            # The story ends with the process.
+            story = [record.text for record in self.machine.story(error.job)]
+            log.error(
+                "an invariant of the controller does not hold (report it with this log)",
+                invariant=error.invariant,
+                job=error.job,
+                problem=error.problem,
+                story=story,
+            )
+            self._fail(error)
+            return False
+        return True
 
     def _count_jobs(self) -> None:
         self._counting = None

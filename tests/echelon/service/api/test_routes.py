@@ -109,6 +109,23 @@ def test_waiting_for_a_job(http: httpx.Client, api: Api) -> None:
     assert answers == ["installed"]
 
 
+def test_the_story_of_a_job(http: httpx.Client, api: Api) -> None:
+    http.post("/jobs", json=JOB)
+    api.serving.wait(api.service.installed())
+    story = http.get("/jobs/d/story").json()
+    kinds = [record["kind"] for record in story["records"]]
+    assert (story["job"], kinds[0]) == ("d", "RegisterJob")
+    assert "PlanAdopted" in kinds[: kinds.index("JobInstalled")]
+    assert all(record["text"] and record["times"] >= 1 for record in story["records"])
+    times_s = [record["time_s"] for record in story["records"]]
+    assert http.get("/jobs/d").json()["accepted_at"] - 1 < times_s[0] <= times_s[-1]
+    http.delete("/jobs/d")
+    kinds = [record["kind"] for record in http.get("/jobs/d/story").json()["records"]]
+    assert "JobRemoved" in kinds, "a removed job is remembered"
+    assert http.get("/jobs/x/story").json()["error"]["code"] == "unknown-job"
+    assert http.get("/jobs/x/story").status_code == 404
+
+
 @pytest.mark.parametrize("wait", ["-1", "61", "nan", "inf", "x", "", "1e99"])
 def test_no_such_waiting(http: httpx.Client, wait: str) -> None:
     refused = http.get(f"/jobs/d?wait_s={wait}")

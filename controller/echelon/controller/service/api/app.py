@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 from starlette.routing import compile_path
 
-from echelon.controller.service.api import flows, history, jobs, links, plan, policy, status, switches
+from echelon.controller.service.api import flows, history, jobs, links, plan, policy, status, story, switches
 from echelon.controller.service.api.answers import HANDLERS
 from echelon.controller.service.api.gate import Gate
 from echelon.controller.service.api.jobs import ConnectionReport, DistanceReport, IterationReport
@@ -62,6 +62,7 @@ def create_app(
         stream,
         flows.routes(),
         history.routes(),
+        story.routes(),
         pages,
         *(one.router() for one in other_pages()),
     ):
