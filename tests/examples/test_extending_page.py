@@ -32,12 +32,14 @@ GROUPS = {
         "pages",
         "paradigms",
         "paths",
+        "pictures",
         "plots",
         "policies",
         "stores",
         "targets",
         "tree_hosts",
         "trees",
+        "virtual_switches",
         "workers",
     )
 }

@@ -61,10 +61,11 @@ def lab(
         launcher = find_target(target, "--target").launcher()
         if launcher is None:
             raise RunError(f"target {target} does not run as a process (choose another --target)")
-        launcher.find()
         loaded, choice = load_fabric(fabric), policy_choice(policy)
         network = None
         if hosts:
+            # Before there are hosts, which take seconds.
+            launcher.find()
             from echelon_lab.hosts import sandbox
             from echelon_lab.hosts.backends.base import NamespaceFabric
 

@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,10 +31,16 @@ WAITING = "echo $ECHELON_LAB; sleep 1000; :"
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """Return an environment whose temporary files are in `files` of the test's directory, and in no other place."""
-    (tmp_path / "t").mkdir()
-    return {**os.environ, "TMPDIR": str(tmp_path / "t"), "SHELL": "/bin/sh", "TERM": "dumb", "PS1": "ready> "}
+def temporary() -> Iterator[Path]:
+    """Yield a directory with a short name: that of a Unix socket in it has 107 bytes at most."""
+    with tempfile.TemporaryDirectory(prefix="lab") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def environment(temporary: Path) -> dict[str, str]:
+    """Return an environment whose temporary files are in `temporary`, and in no other place."""
+    return {**os.environ, "TMPDIR": str(temporary), "SHELL": "/bin/sh", "TERM": "dumb", "PS1": "ready> "}
 
 
 def descendants(process: int) -> list[int]:
@@ -103,7 +110,7 @@ def running(environment: dict[str, str]) -> Iterator[tuple[subprocess.Popen[str]
 
 
 def test_the_commands_find_the_service_and_the_status_is_the_commands(
-    environment: dict[str, str], tmp_path: Path
+    environment: dict[str, str], temporary: Path
 ) -> None:
     script = "echelon switch list --json; echelon job list; exit 7"
     done = subprocess.run(
@@ -117,7 +124,7 @@ def test_the_commands_find_the_service_and_the_status_is_the_commands(
     assert done.returncode == 7, done.stderr
     assert "fair" in done.stdout
     assert done.stdout.count('"ready"') == 2
-    assert list((tmp_path / "t").iterdir()) == []
+    assert list(temporary.iterdir()) == []
 
 
 def test_programs_can_be_hosts(running: tuple[subprocess.Popen[str], Path]) -> None:
@@ -263,7 +270,7 @@ def test_the_greeting_says_what_it_suggests_and_this_machine_lacks(
     ],
 )
 def test_hosts_have_shells_and_browsers_outside_reach_the_page(
-    environment: dict[str, str], tmp_path: Path, target: str
+    environment: dict[str, str], temporary: Path, target: str
 ) -> None:
     """Each host has its address and reaches the other through both switches; nothing of it is seen outside, or left."""
     before = interfaces()
@@ -302,7 +309,7 @@ def test_hosts_have_shells_and_browsers_outside_reach_the_page(
     assert said.count('"ready"') == 2
     await_ends(left)
     assert interfaces() == before
-    assert list((tmp_path / "t").iterdir()) == []
+    assert list(temporary.iterdir()) == []
 
 
 @needs("the laboratory's sandbox")
