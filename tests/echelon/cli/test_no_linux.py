@@ -42,8 +42,8 @@ def test_a_run(tmp_path: Path, target: str) -> None:
     assert {name: round(end, 2) for name, end in ends.items()} == {"fair": 8.5, "varys": 10, "echelon": 8}
 
 
-def test_real_hosts_say_what_they_need() -> None:
-    done = elsewhere("run", "topologies/scenarios/demo_leaf_spine.yaml", "--on", "namespaces", "--out", "none")
+def test_real_hosts_say_what_they_need(tmp_path: Path) -> None:
+    done = elsewhere("run", "topologies/scenarios/demo_leaf_spine.yaml", "--on", "namespaces", "--out", str(tmp_path))
     assert done.returncode != 0
     assert "it needs Linux's namespaces (take --target fluid" in done.stderr
     assert "Traceback" not in done.stderr
