@@ -332,10 +332,10 @@ _READ_WRITE = 6
 
 
 def _forbid_executable_stack(library: Path) -> None:
-    """Write into an ELF library that it needs no executable stack, unless it says something about its stack.
+    """Mark an ELF library as one that needs no executable stack, unless it has such a mark already.
 
-    tcc writes no PT_GNU_STACK, which means an executable stack, and glibc 2.41 (Debian 13) loads no such library. The
-    header for the unwinder of exceptions, which C has not, becomes one.
+    tcc writes no PT_GNU_STACK header. Its absence asks for an executable stack, and glibc 2.41 (Debian 13) refuses to
+    load such a library. The header for unwinding exceptions, which C code does not need, is turned into one.
     """
     content = bytearray(library.read_bytes())
     if not content.startswith(_ELF64_LITTLE_ENDIAN):

@@ -29,7 +29,7 @@ WITHOUT_SESSION = ("connecting", "away", "backup")
 """The states of a switch in which the controller does not know its entries."""
 
 Breaches: TypeAlias = Iterator[tuple[str, str]]
-"""For each breach the job, or `SEVERAL`, and what is wrong."""
+"""The breaches of an invariant: the job, or `SEVERAL`, and what is wrong."""
 
 
 class InvariantError(Exception):
